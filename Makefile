@@ -1,0 +1,78 @@
+# Two commands matter: `make train` and `make test`. Each sets everything up first, once.
+# PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu' takes the small build of torch, without CUDA.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+ARGS ?=
+PIP_ARGS ?=
+TEST_WORKERS ?= 2
+
+.PHONY: train test test-all check lint types imports dead api bench docs site constraints changelog clean help
+
+train: $(READY) ## evolve a population of traders on the shipped panel (ARGS="--rounds 3 --run DIR ...")
+	@$(BIN)/flatwater train erl $(ARGS)
+
+test: $(READY) ## the tests, without the slow ones (ARGS="-k replay")
+	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(ARGS)
+
+test-all: $(READY) ## all tests that this machine can run
+	@$(BIN)/python -m pytest -q -m "not cluster" $(ARGS)
+
+check: lint types imports dead ## everything that reads the code without running it
+
+lint: $(READY) ## style and format
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+
+types: $(READY) ## mypy strict
+	@$(BIN)/mypy
+
+imports: $(READY) ## what may import what
+	@$(BIN)/lint-imports --no-logo
+
+dead: $(READY) ## code that nothing uses
+	@$(BIN)/vulture
+
+api: $(READY) ## write tests/api/public.txt and tests/cli/options.txt anew; their diff is the change for users
+	@$(BIN)/python tests/test_public_api.py
+	@$(BIN)/python tests/cli/test_options.py
+
+bench: $(READY) ## every benchmark, one after the other, each with its table
+	@for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python "$$bench"; done
+
+docs: $(READY) ## run the examples in the Markdown pages, and check links, commands and settings
+	@$(BIN)/python -m pytest -q -p no:randomly -n $(TEST_WORKERS) --dist loadfile *.md docs tests/test_docs.py  # a page's examples run in their order
+
+site: $(READY) ## the pages, every command and every public name as a site, in build/site; a warning is an error
+	@$(BIN)/python scripts/documentation/build.py
+
+constraints: $(READY) ## pin what is installed now (after a change of the dependencies in pyproject.toml)
+	@$(BIN)/python scripts/pin_constraints.py > constraints.new
+	@mv constraints.new constraints.txt
+
+changelog: $(READY) ## what the next release's notes would say
+	@$(BIN)/towncrier build --draft
+
+clean: ## remove the set-up and everything built; runs/ stays
+	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	@find src tests scripts benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Flatwater needs Python 3.11 or later, and $(PYTHON) is older: make PYTHON=python3.12 ..."; exit 2; }
+	@echo "setting up .venv: one to three minutes, about 2 GB"
+	@began=$$SECONDS; \
+		$(PYTHON) -m venv .venv; \
+		$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[train,teach,dev]'; \
+		$(BIN)/python -m compileall -q -j 0 .venv/lib > /dev/null || true; `# on all cores; some packages carry files that are no Python` \
+		echo "set up in $$((SECONDS - began)) s"
+	@touch $@

@@ -1,0 +1,262 @@
+"""What `flatwater watch` costs, what it explains, and what other tools say of the same programs.
+
+    python benchmarks/bench_watch.py [--parts overhead census zoo rivals] [--pairs 5] [--only PROGRAM ...] [--json]
+
+Parts:
+  overhead  CPU seconds of three flat programs under watch over those without, in pairs: 1.01 or less; the bytes that
+            the watch takes: 30 MB or less. Its own CPU seconds, counted inside, stand beside the ratio: on a noisy
+            machine they are the sharper number.
+  census    one census of a heap of a million objects, once as a list of records and once as a tree that cannot be
+            sampled: 2 CPU seconds or less. Then a watched program with that heap, until it was counted: no boundary
+            takes more than 100 ms, and a search for cyclic garbage begins within that. A census visits 200,000
+            objects at most; how many it did stands beside.
+  zoo       each program of tests/zoo: verdict, owner, line, and the share of the growth explained, 90 % or more.
+  rivals    the growing programs under watch, memray, tracemalloc, objgraph and pympler (extra `compare`): what each
+            tool says, and its CPU seconds over those of the program by itself. `rivals_table.py` says how it is judged.
+
+Every program is a fresh process. Exits with 1 where a claim fails; the rivals claim nothing.
+"""
+
+import argparse
+import gc
+import json
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from fresh import run_fresh
+from rivals_table import RIVALS, answer, own_answer, rivals_table
+
+from flatwater.memory.leaks.census import take_census
+from flatwater.memory.leaks.garbage import Search
+from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.watch.process import ProcessWatch
+
+ZOO = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "zoo" / "expected.py"))
+OVERHEAD, TAKEN, EXPLAINED = 1.01, 30_000_000, 0.9
+CENSUS_CPU, CENSUS_PAUSE = 2.0, 0.1
+FLAT_ROUNDS = {"torch_loop": 120, "vector_env": 80, "cleanrl_ppo": 40}
+"""The programs whose overhead is measured, with the rounds that make them last for half a minute or so."""
+OBJECTS = 1_000_000
+ROUND = 0.01
+"""Seconds of work between two boundaries of the program whose pauses are measured, ..."""
+WATCHED = 40.0
+"""... and seconds after which that ends: what is over the credit for digging comes in at one slice in 10 s."""
+HEAP: list[Any] = []
+"""What the census part counts."""
+WATCH = [sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())", "watch"]
+
+
+def cpu_of(command: list[str]) -> float:
+    """CPU seconds of a command and of all that it waits for; its output is not shown."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+    _, status, used = os.wait4(started.pid, 0)
+    started.returncode = os.waitstatus_to_exitcode(status)
+    if started.returncode:
+        raise SystemExit(f"{' '.join(command)} failed with {started.returncode}")
+    return used.ru_utime + used.ru_stime
+
+
+def plain(name: str, rounds: int) -> list[str]:
+    """The command of a program by itself."""
+    return [sys.executable, str(ZOO["program_of"](name)), str(rounds)]
+
+
+def watched(name: str, rounds: int) -> tuple[float, dict[str, Any]]:
+    """CPU seconds and result of a program under watch."""
+    with tempfile.TemporaryDirectory(prefix="flatwater-watch-") as folder:
+        told = Path(folder) / "told.json"
+        cpu = cpu_of([*WATCH, "--json", str(told), "--", *plain(name, rounds)])
+        found: dict[str, Any] = json.loads(told.read_text())
+    return cpu, found
+
+
+def bench_overhead(pairs: int) -> dict[str, Any]:
+    """Pairs of runs, in alternating order."""
+    measured = {}
+    for name, rounds in FLAT_ROUNDS.items():
+        ratios, inside, taken = [], [], []
+        for n in range(pairs):
+            before = cpu_of(plain(name, rounds)) if n % 2 else None
+            cpu, found = watched(name, rounds)
+            without = cpu_of(plain(name, rounds)) if before is None else before
+            ratios.append(cpu / without)
+            inside.append(found["cost"]["cpu_share"])
+            taken.append(found["cost"]["bytes"])
+        measured[name] = {
+            "ratios": ratios,
+            "median": median(ratios),
+            "inside": median(inside),
+            "bytes": max(taken),
+        }
+    return measured
+
+
+class Branch:
+    """A node of a tree that no sample stands for."""
+
+    def __init__(self, depth: int) -> None:
+        self.below = (Branch(depth - 1), Branch(depth - 1)) if depth else None
+
+
+def census_of(heap: str) -> dict[str, float]:
+    """In a fresh process: one census of a million objects at once, and those of a watched program with such a heap."""
+    if heap == "records":
+        HEAP.extend({"at": float(n), "reward": n * 0.1} for n in range(OBJECTS // 3))
+    else:
+        HEAP.append(Branch(OBJECTS.bit_length() - 2))
+    gc.collect()
+    cpu = time.process_time()
+    census = take_census(Roots())
+    spent = time.process_time() - cpu
+    return {"cpu": spent, "at_once": census.seconds, "visited": census.visited} | watched_pause()
+
+
+def watched_pause() -> dict[str, float]:
+    """The longest boundary of a program with 10 ms between two, until its first census is done, or for 40 s."""
+    watch = ProcessWatch(unit="round")
+    pauses = []
+    until = time.monotonic() + WATCHED
+    while not watch.censuses and time.monotonic() < until:
+        ends = time.perf_counter() + ROUND
+        while time.perf_counter() < ends:
+            pass
+        began = time.perf_counter()
+        watch.step("round")
+        pauses.append(time.perf_counter() - began)
+    watch.close(conclude=False)
+    began = time.perf_counter()
+    search = Search(Roots())
+    forked = time.perf_counter() - began
+    search.ended(WATCHED)
+    return {"pause": max(pauses), "rounds": len(pauses), "done": watch.censuses, "fork": forked}
+
+
+def bench_census() -> dict[str, Any]:
+    """Both heaps."""
+    return {heap: run_fresh(__file__, ["--in-process", heap]) for heap in ("records", "tree")}
+
+
+def bench_zoo(only: list[str]) -> dict[str, Any]:
+    """What is said of each program, against what must be said."""
+    judged = {}
+    for name in only or [*ZOO["GROWING"], *ZOO["FLAT"]]:
+        _, found = watched(name, ZOO["ROUNDS"])
+        findings, expected = found["findings"], ZOO["GROWING"].get(name)
+        row: dict[str, Any] = {"explained": found["explained_share"], "told": [f["owner"] for f in findings]}
+        if expected is None:
+            row["right"] = not findings
+        else:
+            first: dict[str, Any] = findings[0] if findings else {"verdict": None, "owner": "", "made_at": None}
+            made = first["made_at"]
+            row["verdict"] = first["verdict"] == expected.verdict
+            row["owner"] = expected.owner in first["owner"] and bool(findings)
+            near = made is not None and abs(made["line"] - ZOO["marked_line"](name)) <= expected.near
+            row["line"] = near if expected.line else None
+            row["right"] = row["verdict"] and row["owner"] and row["line"] is not False
+        judged[name] = row
+    return judged
+
+
+def bench_rivals(only: list[str]) -> dict[str, Any]:
+    """Each growing program under each tool: what the tool names, and its CPU over that of the program alone."""
+    table: dict[str, Any] = {}
+    for name in only or ZOO["GROWING"]:
+        began = time.monotonic()
+        alone = cpu_of(plain(name, ZOO["ROUNDS"]))
+        cpu, found = watched(name, ZOO["ROUNDS"])
+        table[name] = {"flatwater": own_answer(name, found["findings"]) | {"cpu_ratio": cpu / alone}}
+        for tool in RIVALS:
+            cpu, said = asked(tool, name)
+            table[name][tool] = answer(name, said) | {"cpu_ratio": cpu / alone}
+        print(f"  {name} [{time.monotonic() - began:.0f} s]", file=sys.stderr, flush=True)
+    return table
+
+
+def asked(tool: str, name: str) -> tuple[float, dict[str, Any]]:
+    """CPU seconds of a program under another tool, and what the tool says."""
+    script = str(Path(__file__).with_name("rivals.py"))
+    with tempfile.TemporaryDirectory(prefix="flatwater-rivals-") as folder:
+        told = Path(folder) / "told.json"
+        arguments = [tool, str(ZOO["program_of"](name)), str(ZOO["ROUNDS"]), str(told)]
+        cpu = cpu_of([sys.executable, script, *arguments])
+        said: dict[str, Any] = json.loads(told.read_text())
+    return cpu, said
+
+
+def failures(found: dict[str, Any]) -> list[str]:
+    """The claims that do not hold."""
+    wrong = []
+    for name, row in found.get("overhead", {}).items():
+        wrong += [f"overhead of {name}"] * (min(row["median"] - 1, row["inside"]) > OVERHEAD - 1)
+        wrong += [f"bytes of {name}"] * (row["bytes"] > TAKEN)
+    for heap, row in found.get("census", {}).items():
+        longest = max(row["pause"], row["fork"])
+        wrong += [f"census of {heap}"] * (row["cpu"] > CENSUS_CPU or longest > CENSUS_PAUSE or not row["done"])
+    for name, row in found.get("zoo", {}).items():
+        wrong += [f"zoo: {name}"] * (not row["right"])
+        wrong += [f"explained: {name}"] * (name in ZOO["GROWING"] and row["explained"] < EXPLAINED)
+    return wrong
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print what was measured."""
+    for name, row in found.get("overhead", {}).items():
+        listed = " ".join(f"{ratio:.3f}" for ratio in row["ratios"])
+        print(
+            f"overhead of {name}: median {row['median']:.3f} ({listed}), counted inside {row['inside']:.2%}, ", end=""
+        )
+        print(f"{row['bytes'] / 1e6:.1f} MB")
+    for heap, row in found.get("census", {}).items():
+        print(f"census of a million objects, {heap}: {row['cpu']:.3f} CPU seconds, visits {row['visited']}; ", end="")
+        told = f"{row['done']} done, longest pause of {row['rounds']} boundaries {row['pause'] * 1e3:.0f} ms"
+        print(f"at once {row['at_once']:.2f} s; watched, {told}; garbage search begun in {row['fork'] * 1e3:.0f} ms")
+    for name, row in found.get("zoo", {}).items():
+        parts = {part: row[part] for part in ("verdict", "owner", "line") if part in row}
+        said = ", ".join(row["told"]) or "nothing"
+        print(f"{name:<20} {'right' if row['right'] else 'WRONG'} {parts} explained {row['explained']:.0%}: {said}")
+    if "rivals" in found:
+        print("\n".join(rivals_table(found["rivals"])))
+
+
+def main() -> int:
+    """Measure what was asked for, print it, compare it with the claims."""
+    names = ["overhead", "census", "zoo", "rivals"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="*", choices=names, default=names)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=[], help="programs of the zoo")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--in-process", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.in_process:
+        print(json.dumps(census_of(options.in_process)))
+        return 0
+    found: dict[str, Any] = {}
+    if "overhead" in options.parts:
+        found["overhead"] = bench_overhead(options.pairs)
+    if "census" in options.parts:
+        found["census"] = bench_census()
+    if "zoo" in options.parts:
+        found["zoo"] = bench_zoo(options.only)
+    if "rivals" in options.parts:
+        found["rivals"] = bench_rivals([name for name in options.only if name in ZOO["GROWING"]])
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        show(found)
+    wrong = failures(found)
+    if wrong:
+        print("does not hold: " + "; ".join(wrong), file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

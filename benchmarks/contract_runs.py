@@ -1,0 +1,142 @@
+"""The runs of `bench_contract.py`: with the contract, without it, and with its CPU seconds counted."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from sizes import config_of
+
+from flatwater.memory.ledger import Statement
+from flatwater.memory.planner import Plan
+from flatwater.replay.config import ReplayConfig
+from flatwater.runs import session, watch
+from flatwater.runs.contract import Contract
+from flatwater.runs.erl import composition, plan
+from flatwater.runs.erl.config import ErlRunConfig
+
+FLAT_ROUNDS, WINDOW_ROUNDS = 60, 40
+WINDOW_BUDGET = "640MiB"
+
+
+def small() -> ErlRunConfig:
+    """A run of a tenth of a second a generation."""
+    config = config_of("S", rounds=FLAT_ROUNDS)
+    episode = replace(config.env.episode, context=30, trading_days=30, settlement_days=5)
+    return replace(
+        config,
+        panel="synthetic:8x400",
+        splits=replace(config.splits, holdout_days=60, validation_days=60),
+        env=replace(config.env, episode=episode),
+        learner=replace(config.learner, updates=4, batch_size=16),
+        replay=ReplayConfig(capacity=2_000, warmup=200),
+    )
+
+
+def recipes() -> dict[str, ErlRunConfig]:
+    """Flat runs that differ in what they keep and compute."""
+    base = small()
+    return {
+        "ddpg": base,
+        "td3": replace(base, learner=replace(base.learner, algorithm="td3")),
+        "prioritised": replace(base, replay=replace(base.replay, prioritised=True)),
+        "account": replace(base, env=replace(base.env, account_observation=True)),
+        "bf16": replace(base, learner=replace(base.learner, autocast="bf16")),
+    }
+
+
+def windows_config() -> ErlRunConfig:
+    """A run whose replay stores windows and reaches its budget long before it is full."""
+    return replace(
+        small(),
+        rounds=WINDOW_ROUNDS,
+        panel="synthetic:40x500",
+        budget=WINDOW_BUDGET,
+        start_over_budget=True,
+        replay=ReplayConfig(capacity=12_000, warmup=200, windows="stored"),
+    )
+
+
+class NoContract(Contract):
+    """Weighs nothing, watches nothing."""
+
+    def __post_init__(self) -> None:
+        """Take no base."""
+
+    def over_budget_(self) -> bool:
+        """Never."""
+        return False
+
+    def settle_(self, round_: int, efforts: Any) -> tuple[Statement, list[Any]]:  # noqa: ANN401, ARG002
+        """A statement of nothing."""
+        return Statement(1, 0, {}, 0, None), []
+
+    def record(self, statement: Statement, efforts: Any, *, envs: int, peak: int) -> dict[str, Any]:  # noqa: ANN401, ARG002
+        """Its record."""
+        return statement.to_json() | {"private": 0, "envs": 0, "threads": 0}
+
+
+def without_contract_() -> None:
+    """Take the contract out of this process's runs."""
+    nothing = Plan(owners={}, transients={}, base_bytes=0, limits={"none": 1 << 60})
+    vars(composition)["plan_erl"] = lambda *_: nothing
+    vars(watch)["Contract"] = NoContract
+
+
+class Clock:
+    """CPU seconds spent inside of some functions, forks of theirs included."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.seconds = 0.0
+
+    def around(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, counted."""
+
+        def counted(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+            began = cpu_seconds()
+            try:
+                return work(*arguments, **named)
+            finally:
+                self.seconds += cpu_seconds() - began
+
+        return counted
+
+
+def cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def count_contract_() -> Clock:
+    """Count the contract's share of this process's runs."""
+    clock = Clock()
+    vars(composition)["plan_erl"] = clock.around(plan.plan_erl)
+    for name in ("__post_init__", "over_budget_", "settle_", "record"):
+        setattr(Contract, name, clock.around(getattr(Contract, name)))
+    return clock
+
+
+def trained(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
+    """Run a session silently; what it and its ledger say."""
+    began = cpu_seconds()
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        outcome = session.start(config, folder, Console(file=nowhere))
+    spent = cpu_seconds() - began
+    files = outcome.folder
+    findings = [json.loads(line) for line in files.findings.read_text().splitlines()]
+    ledger = [json.loads(line) for line in files.ledger.read_text().splitlines()]
+    planned = json.loads(files.plan.read_text())
+    return {
+        "exit": outcome.exit_code,
+        "cpu": spent,
+        "findings": findings,
+        "resident": [line["resident"] for line in ledger],
+        "unaccounted": [line["unaccounted"] for line in ledger],
+        "owners": planned["owners"],
+        "budget": planned["budget_bytes"],
+    }

@@ -1,0 +1,29 @@
+"""Parts of a benchmark in processes of their own, so that what one leaves behind does not count for the next."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from flatwater.memory.probes.mappings import peak_bytes
+from flatwater.runs.folder import RunFolder
+
+
+def run_fresh(script: str, arguments: list[str]) -> dict[str, Any]:
+    """Run a script in a fresh process and read the JSON in its last line of output; its errors are shown.
+
+    Raises:
+        SystemExit: the process failed.
+    """
+    done = subprocess.run([sys.executable, script, *arguments], check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"{Path(script).name} {' '.join(arguments)} failed with {done.returncode}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def peak_of(run: RunFolder) -> int:
+    """The most that was resident: a run sets the mark of the system back in each phase, and keeps it in its ledger."""
+    ledger = run.ledger.read_text(encoding="utf-8").splitlines()
+    return max(peak_bytes() or 0, int(json.loads(ledger[-1])["peak"]))

@@ -1,0 +1,135 @@
+"""The loop of `flatwater train teach` as it is often written: lists of what each step had, stacked when a block ends.
+
+The world, the teacher, the network's formulas and the loss are the same. What differs is how experience is held (lists
+of copies, `np.stack`, `torch.stack`) and how the network is stepped (a parameter for each weight, `torch.optim.Adam`).
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatwater.envs.world import Array, Teacher, World
+from flatwater.learners.returns import gae
+from flatwater.learners.teaching import LEARNED_FROM, Weighing, choose, teaching_loss
+from flatwater.learners.teaching_config import TeachingConfig
+from flatwater.nets.policy import Outlook
+from flatwater.nets.stack import views
+from flatwater.nets.student import Student
+
+EPSILON = 1e-8
+
+
+class ListedTeaching:
+    """One world, one teacher and one student; `round` collects a block and learns from it."""
+
+    def __init__(self, config: TeachingConfig, student: Student, block: Tensor, world: World, teacher: Teacher) -> None:
+        """Take over the weights of `block`, [1, n]."""
+        self.config, self.student, self.world, self.teacher = config, student, world, teacher
+        views_of = views(block, student.layout)
+        self.weights = {name: torch.nn.Parameter(view[0].clone()) for name, view in views_of.items()}
+        self.optimizer = torch.optim.Adam(self.weights.values(), lr=config.lr)
+        self.rng = torch.Generator().manual_seed(0)
+        spaces = world.spaces
+        self.agents = spaces.envs * spaces.agents
+        self.obs = np.zeros((spaces.envs, spaces.agents, *spaces.obs), np.uint8)
+        self.memory = torch.zeros(2, self.agents, student.config.memory)
+        self.starts = torch.ones(self.agents, dtype=torch.bool)
+        self.begin(np.ones(spaces.envs, np.bool_))
+
+    def begin(self, which: Array) -> None:
+        """New episodes."""
+        seeds = torch.randint(1 << 30, (len(which),), generator=self.rng).numpy()
+        self.world.begin_(which, seeds, self.obs)
+        self.teacher.begin_(which)
+        self.starts = torch.from_numpy(which).repeat_interleave(self.world.spaces.agents)
+
+    def round(self, steps: int) -> None:
+        """Collect, and learn."""
+        self.learn(self.collect(steps))
+
+    @torch.no_grad()
+    def collect(self, steps: int) -> dict[str, Tensor]:
+        """Columns of so many steps, [T, B, ...], and `begun`, [C, 2, B, M]."""
+        rows: dict[str, list[Any]] = {name: [] for name in (*LEARNED_FROM, "reward", "terminated", "truncated")}
+        begun, values = [], []
+        led = torch.rand(self.agents, generator=self.rng) < self.config.lead.at(0)
+        for t in range(steps):
+            if t % self.config.unroll == 0:
+                begun.append(self.memory.clone())
+            step = self.act(led)
+            values.append(step["value"])
+            for name, value in step.items():
+                rows[name].append(value)
+        begun_ = torch.stack(begun)
+        seen = self.look()
+        columns = {
+            name: torch.from_numpy(np.stack(found)) if isinstance(found[0], np.ndarray) else torch.stack(found)
+            for name, found in rows.items()
+            if found
+        }
+        estimated = gae(
+            reward=columns["reward"],
+            discount=torch.where(columns["terminated"], 0.0, self.config.gamma),
+            value=columns["value"],
+            next_value=torch.stack([*values[1:], seen.value[0]]),
+            continues=~(columns["terminated"] | columns["truncated"]),
+            lam=self.config.lam,
+        )
+        columns["returns"] = estimated + columns["value"]
+        columns["advantage"] = (estimated - estimated.mean()) / (estimated.std() + EPSILON)
+        return columns | {"begun": begun_}
+
+    def look(self) -> Outlook:
+        """What the student makes of what is seen now."""
+        shown = torch.from_numpy(self.obs.reshape(self.agents, *self.obs.shape[2:]).copy())
+        return self.student(self.weights, shown.unsqueeze(0), self.memory, self.starts.unsqueeze(0))
+
+    def act(self, led: Tensor) -> dict[str, Any]:
+        """One step of all, as new arrays."""
+        spaces = self.world.spaces
+        shape = (spaces.envs, spaces.agents)
+        shown, starts = self.obs.reshape(self.agents, *self.obs.shape[2:]).copy(), self.starts.clone()
+        taught = np.zeros(shape, np.int64)
+        self.teacher.step_batch(self.obs, taught)
+        seen = self.look()
+        choice = choose(self.student, seen, self.rng)
+        self.memory = seen.memory
+        told = torch.from_numpy(taught).flatten()
+        action = torch.where(led, told, choice.action)
+        reward, over = np.zeros(shape, np.float32), np.zeros((2, *shape), np.bool_)
+        self.world.step_(action.view(shape).numpy(), self.obs, reward, *over)
+        self.starts = torch.zeros_like(self.starts)
+        if (ended := (over[0] | over[1]).all(1)).any():
+            self.begin(ended)
+        return {
+            "obs": shown,
+            "taught": told,
+            "action": action,
+            "led": led,
+            "alive": torch.ones_like(led),
+            "starts": starts,
+            "log_prob": choice.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1),
+            "value": seen.value[0],
+            "reward": reward.ravel().copy(),
+            "terminated": over[0].ravel().copy(),
+            "truncated": over[1].ravel().copy(),
+        }
+
+    def learn(self, columns: dict[str, Tensor]) -> None:
+        """The epochs over a block."""
+        config, begun = self.config, columns.pop("begun")
+        cut = {name: columns[name].view(-1, config.unroll, *columns[name].shape[1:]) for name in LEARNED_FROM}
+        count = begun.shape[0] * self.agents
+        for _ in range(config.epochs):
+            for part in torch.randperm(count, generator=self.rng).chunk(config.minibatches):
+                place, agent = part // self.agents, part % self.agents
+                batch = {name: column[place, :, agent].transpose(0, 1) for name, column in cut.items()}
+                memory = begun[place, :, agent].transpose(0, 1)
+                seen = self.student(self.weights, batch["obs"], memory, batch["starts"])
+                loss, _ = teaching_loss(config, self.student, seen, batch, Weighing(1.0, 0.0))
+                self.optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                torch.nn.utils.clip_grad_norm_(self.weights.values(), config.grad_clip)
+                self.optimizer.step()

@@ -1,0 +1,54 @@
+"""The sizes at which runs are measured, and a run without console, files or checkpoints."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from flatwater.envs.trading.config import EpisodeConfig, TradingConfig
+from flatwater.replay.config import ReplayConfig
+from flatwater.runs.erl.composition import ErlRun, compose
+from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.trainers.erl.config import PopulationConfig
+
+SIZES = {"S": (60, 1500, 100, 4), "M": (200, 2000, 252, 8), "FULL": (669, 3781, 504, 16)}
+"""Name -> columns, days, context, members. All with 5 + 3 slices and 32 updates of 2 micro-batches of 32."""
+
+INVESTABLE_OF_FULL = 108
+"""Of the 669 columns of the full size; of the others all."""
+
+
+def config_of(size: str, *, seed: int = 0, rounds: int = 1) -> ErlRunConfig:
+    """The configuration of a size, on a synthetic panel; the replay learns from the first generation on."""
+    columns, days, context, members = SIZES[size]
+    watched = f":context_instruments={columns - INVESTABLE_OF_FULL}" if size == "FULL" else ""
+    return ErlRunConfig(
+        rounds=rounds,
+        seed=seed,
+        panel=f"synthetic:{columns}x{days}:seed={seed}{watched}",
+        threads=1,
+        population=PopulationConfig(size=members),
+        env=TradingConfig(episode=EpisodeConfig(context=context)),
+        replay=replace(ReplayConfig(), warmup=1_000),
+    )
+
+
+@dataclass
+class Silent:
+    """A watcher that keeps the numbers of the rounds."""
+
+    rounds: list[Mapping[str, float]] = field(default_factory=list)
+
+    def stepped(self, phase: str, done: int, total: int) -> None:
+        """Show nothing."""
+
+    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Keep the numbers."""
+        self.rounds.append({"round": round_, **metrics})
+
+    def stopping(self) -> bool:
+        """Never stop."""
+        return False
+
+
+def composed(size: str, **settings: int) -> ErlRun:
+    """A run of a size, allocated."""
+    return compose(config_of(size, **settings))

@@ -1,0 +1,47 @@
+"""Python examples in the Markdown pages are tests too: `make docs` runs them.
+
+The examples of a page share one namespace and run in order, in an empty folder of their own, in which `examples`
+is the repository's.
+"""
+
+import os
+import shutil
+import tempfile
+from doctest import ELLIPSIS
+from pathlib import Path
+from typing import Any
+
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+ADDED = "PYTEST_ADDOPTS"
+"""Pages start pytest in their own folder, without pyproject.toml, which leaves importnb's plugin out."""
+
+
+def enter_empty_folder(namespace: dict[str, Any]) -> None:
+    """Pages write files as a reader would, into the current folder; nothing of them stays."""
+    namespace["left"] = {"cwd": Path.cwd(), "env": {name: os.environ.get(name) for name in ("XDG_CACHE_HOME", ADDED)}}
+    namespace["left"]["folder"] = tempfile.mkdtemp(prefix="flatwater-page-")
+    os.chdir(namespace["left"]["folder"])
+    os.environ["XDG_CACHE_HOME"] = str(Path.cwd() / ".cache")
+    os.environ[ADDED] = "-p no:importnb"
+    Path("examples").symlink_to(Path(__file__).parent / "examples")
+
+
+def leave_folder(namespace: dict[str, Any]) -> None:
+    """Go back and remove it."""
+    left = namespace["left"]
+    os.chdir(left["cwd"])
+    for name, value in left["env"].items():
+        os.environ.pop(name)
+        if value is not None:
+            os.environ[name] = value
+    shutil.rmtree(left["folder"])
+
+
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(doctest_optionflags=ELLIPSIS), SkipParser()],
+    patterns=["*.md"],
+    setup=enter_empty_folder,
+    teardown=leave_folder,
+).pytest()

@@ -1,0 +1,237 @@
+"""The reference of the API: every public name with its signature and its docstring, one page for each package.
+
+It is read from the source by Python's own parser, as `tests/api/public.txt` is, and nothing is imported: the site needs
+neither torch nor any of the extras. Types in signatures are named in full, so that they link to where they are defined.
+"""
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pages import escaped
+
+SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
+ITEM = re.compile(r"^ {4}(\S[^:]*): (.*)$")
+FIELDS = {"Args": "param", "Raises": "raises", "Returns": "returns", "Yields": "returns"}
+BY_COMMAND = "flatwater.cli"
+"""The package that has the reference of the commands instead."""
+LONG = 100
+"""Characters from which on the value of a constant is not shown: a table is read in its source."""
+
+
+class InFull(ast.NodeTransformer):
+    """Writes the names of an annotation as `module.name`, where the module says where they come from."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """One name."""
+        return ast.parse(self.names.get(node.id, node.id), mode="eval").body
+
+
+def pages(source: Path) -> dict[str, str]:
+    """Path on the site -> page: one of all packages, and one for each.
+
+    Args:
+        source: the folder of the package `flatwater`.
+    """
+    found: dict[str, list[str]] = {}
+    errors = origins("flatwater.errors", ast.parse((source / "errors.py").read_text()))
+    for path in sorted(source.rglob("*.py")):
+        name, tree = ".".join(path.relative_to(source.parent).with_suffix("").parts), ast.parse(path.read_text())
+        if name.startswith(BY_COMMAND):
+            continue
+        names = errors | origins(name, tree)  # a docstring may name an error that is raised further below
+        text = "\n\n".join(module(name, tree, names))
+        if text and all(map(is_public, name.split("."))):
+            found.setdefault(name.rpartition(".")[0], []).append(text)
+    said = {name: package_docstring(source.parent, name) for name in sorted(found)}
+    written = {f"api/{name}.md": package(name, said[name], found[name]) for name in said}
+    return {"api/index.md": contents(said)} | written
+
+
+def is_public(name: str) -> bool:
+    """Whether a name is meant for others."""
+    return not name.startswith("_")
+
+
+def package_docstring(root: Path, name: str) -> str:
+    """What the package says of itself."""
+    return ast.get_docstring(ast.parse(Path(root, *name.split("."), "__init__.py").read_text())) or ""
+
+
+def package(name: str, said: str, parts: list[str]) -> str:
+    """The page of a package."""
+    return "\n\n".join([f"# `{name}`", *prose(said), *parts]) + "\n"
+
+
+def contents(said: Mapping[str, str]) -> str:
+    """The page of all packages."""
+    rows = [f"| [`{name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in said.items()]
+    head = "Every public name, with signature and docstring, from the source. Functions whose name ends in `_` change"
+    tail = "their first argument in place; all others are pure. Until 1.0 names may move between versions."
+    return "\n".join(("# API", "", head, tail, "", "| package | |", "|---|---|", *rows, ""))
+
+
+def module(name: str, tree: ast.Module, names: Mapping[str, str]) -> Iterator[str]:
+    """A module's heading, docstring and public definitions; nothing where it has none."""
+    public = list[str]()
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.FunctionDef) and is_public(node.name):
+            public.append(function(node, names))
+        elif isinstance(node, ast.ClassDef) and is_public(node.name):
+            public.append(a_class(node, names))
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and is_public(assigned(node)) and not is_variable(node):
+            directive = "py:type" if is_alias(node) else "py:data"
+            public.append(attribute(node, after, names, directive=directive))
+    if public:
+        yield f"## `{name}`\n\n```{{py:module}} {name}\n```"
+        yield from prose(ast.get_docstring(tree) or "")
+        yield from public
+
+
+def assigned(node: ast.Assign | ast.AnnAssign) -> str:
+    """The name that is assigned, or all of them."""
+    return ", ".join(map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target]))
+
+
+def is_alias(node: ast.Assign | ast.AnnAssign) -> bool:
+    """Whether it is a name for a type: `Metrics = Mapping[str, float]`."""
+    name = assigned(node)
+    return name[0].isupper() and not name.isupper() and not isinstance(node.value, ast.Call)
+
+
+def is_variable(node: ast.Assign | ast.AnnAssign) -> bool:
+    """Whether it is a variable of types, which means nothing by itself."""
+    return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in {"TypeVar", "ParamSpec"}
+
+
+def origins(name: str, tree: ast.Module) -> dict[str, str]:
+    """Names of the module -> where they are defined in the package."""
+    found = {node.name: f"{name}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and is_alias(node):
+            found[assigned(node)] = f"{name}.{assigned(node)}"
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("flatwater"):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def in_full(node: ast.expr, names: Mapping[str, str]) -> str:
+    """An annotation or a value as text, on one line."""
+    return ast.unparse(InFull(names).visit(ast.parse(ast.unparse(node), mode="eval")))
+
+
+def annotation(node: ast.expr, names: Mapping[str, str]) -> str:
+    """An annotation as text; one that the source has between quotes stands there without them."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        node = ast.parse(node.value, mode="eval").body
+    return in_full(node, names)
+
+
+def option(name: str, text: str) -> str:
+    """An option of a directive, whatever is in its text."""
+    return f"\n:{name}: {json.dumps(text, ensure_ascii=False)}"
+
+
+def function(node: ast.FunctionDef, names: Mapping[str, str], *, directive: str = "py:function") -> str:
+    """A function, or a method."""
+    arguments = ast.parse(f"def f({ast.unparse(node.args)}): ...").body[0]
+    assert isinstance(arguments, ast.FunctionDef)
+    for argument in ast.walk(arguments.args):
+        if isinstance(argument, ast.arg) and argument.annotation:
+            argument.annotation = InFull(names).visit(argument.annotation)
+    returns = f" -> {annotation(node.returns, names)}" if node.returns else ""
+    signature = f"{node.name}({ast.unparse(arguments.args)}){returns}"
+    return fenced(directive, signature, docstring(ast.get_docstring(node) or "", names))
+
+
+def a_class(node: ast.ClassDef, names: Mapping[str, str]) -> str:
+    """A class with its public fields and methods."""
+    marks = [in_full(mark, names) for mark in [*node.decorator_list, *node.bases]]
+    kinds = ["*" + ", ".join(f"`{mark.rpartition('.')[2] if '(' not in mark else mark}`" for mark in marks) + "*"]
+    body = [*(kinds if marks else ()), *docstring(ast.get_docstring(node) or "", names)]
+    for member, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(member, ast.AnnAssign) and is_public(ast.unparse(member.target)):
+            body.append(attribute(member, after, names))
+        elif isinstance(member, ast.FunctionDef) and (
+            is_public(member.name) or member.name in {"__init__", "__call__"}
+        ):
+            is_property = any(ast.unparse(mark) == "property" for mark in member.decorator_list)
+            body.append(a_property(member, names) if is_property else function(member, names, directive="py:method"))
+    return fenced("py:class", node.name, body, fence="````")
+
+
+def attribute(
+    node: ast.Assign | ast.AnnAssign,
+    after: ast.stmt | None,
+    names: Mapping[str, str],
+    *,
+    directive: str = "py:attribute",
+) -> str:
+    """A field, a constant or a name for a type, with the docstring that stands after it."""
+    head = assigned(node)
+    if isinstance(node, ast.AnnAssign):
+        head += option("type", annotation(node.annotation, names))
+    value = in_full(node.value, names) if node.value else ""
+    if 0 < len(value) < LONG:
+        head += option("canonical" if directive == "py:type" else "value", value)
+    said = ""
+    if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+        said = inspect.cleandoc(after.value.value)
+    return fenced(directive, head, prose(said))
+
+
+def a_property(node: ast.FunctionDef, names: Mapping[str, str]) -> str:
+    """A property."""
+    kind = option("type", annotation(node.returns, names)) if node.returns else ""
+    return fenced("py:property", node.name + kind, docstring(ast.get_docstring(node) or "", names))
+
+
+def fenced(directive: str, head: str, body: Iterator[str] | list[str], fence: str = "```") -> str:
+    """A directive in MyST's fences; what stands in it may have fences of its own, shorter ones."""
+    text = "\n\n".join(body)
+    return f"{fence}{{{directive}}} {head}\n\n{text}\n{fence}" if text else f"{fence}{{{directive}}} {head}\n{fence}"
+
+
+def docstring(text: str, names: Mapping[str, str]) -> Iterator[str]:
+    """A docstring in Google's style: paragraphs, then the sections as fields."""
+    section, held = "", list[str]()
+    for line in [*text.splitlines(), "Args:"]:
+        found = SECTION.match(line)
+        if not found:
+            held.append(line)
+            continue
+        yield from fields(section, held, names) if section else prose("\n".join(held))
+        section, held = found[1], []
+
+
+def fields(section: str, lines: list[str], names: Mapping[str, str]) -> Iterator[str]:
+    """A section's entries as a list of fields."""
+    kind, entries = FIELDS[section], list[list[str]]()
+    for line in lines:
+        found = ITEM.match(line)
+        if found and kind != "returns":
+            known = f"~{names[found[1]]}" if kind == "raises" and found[1] in names else found[1]
+            entries.append([f":{kind} {known}: {escaped(found[2])}"])
+        elif line.strip() and entries:
+            entries[-1].append(escaped(line.strip()))
+        elif line.strip():
+            entries.append([f":{kind}: {escaped(line.strip())}"])
+    if entries:
+        yield "\n".join(" ".join(entry) for entry in entries)
+
+
+def prose(text: str) -> Iterator[str]:
+    """Paragraphs as Markdown; indented ones are code, and lists stay lists."""
+    for part in filter(str.strip, text.split("\n\n")):
+        if part.startswith("    "):
+            yield f"~~~text\n{inspect.cleandoc(part)}\n~~~"
+        elif re.match(r"(-|\d\.) ", part):
+            yield escaped(part)
+        else:
+            yield escaped(" ".join(part.split()))

@@ -1,0 +1,150 @@
+"""The reference of the commands: what each says with `--help`, as pages.
+
+Nothing is written down a second time: the options and their sentences are read from the help itself. `plan` and `sweep`
+take the settings of `train`, so their pages have only what they add.
+"""
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pages import escaped
+
+from flatwater.cli.main import COMMANDS, EXIT_CODES, main
+
+COLUMNS = "100"
+"""Width for which the help is laid out before it is read."""
+OPTION = re.compile(r"│ (-|\[?[A-Z]+\]? )")
+Command = tuple[str, ...]
+
+
+@dataclass
+class Group:
+    """Options that stand in one box of the help."""
+
+    title: str
+    said: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    """An option or a positional argument as it is typed -> what it does."""
+
+
+@dataclass(frozen=True)
+class Help:
+    """What a command says about itself."""
+
+    usage: str
+    description: tuple[str, ...]
+    """Paragraphs."""
+    groups: tuple[Group, ...]
+
+    def options(self) -> dict[str, str]:
+        """All of them."""
+        return {name: said for group in self.groups for name, said in group.options.items()}
+
+
+def pages() -> dict[str, str]:
+    """Path on the site -> page: one of all commands, and one for each."""
+    helps = {command: read(printed(command)) for command in COMMANDS}
+    found = {f"commands/{'-'.join(command)}.md": page(command, helps) for command in COMMANDS}
+    return {"commands/index.md": contents()} | found
+
+
+def printed(command: Command) -> str:
+    """The output of `flatwater COMMAND --help`."""
+    said, width = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = COLUMNS
+    try:
+        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+            main([*command, "--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        if width is not None:
+            os.environ["COLUMNS"] = width
+    said.seek(0)
+    return said.read()
+
+
+def read(text: str) -> Help:
+    """A help text taken apart."""
+    head, *rest = text.split("╭─ ")
+    usage, *paragraphs = (" ".join(part.split()) for part in head.split("\n\n"))
+    return Help(usage.removeprefix("usage: "), tuple(filter(None, paragraphs)), tuple(map(group, rest)))
+
+
+def group(box: str) -> Group:
+    """One box: a title, perhaps a sentence above a line, and the options."""
+    heading, *lines = box.splitlines()
+    found, name = Group(heading.partition(" ─")[0]), ""
+    for line in lines:
+        text = line.strip("│").strip()
+        if line.startswith("╰"):
+            break
+        if text and set(text) <= {"─"}:
+            continue
+        if OPTION.match(line):
+            name, _, beside = text.partition("  ")
+            found.options[name] = beside.strip()
+        elif name:
+            found.options[name] = f"{found.options[name]} {text}".strip()
+        else:
+            found.said.append(text)
+    return found
+
+
+def page(command: Command, helps: Mapping[Command, Help]) -> str:
+    """The page of a command."""
+    help_, words = helps[command], " ".join(("flatwater", *command))
+    parts = [f"# `{words}`", "\n\n".join(map(escaped, help_.description)), f"```text\n{help_.usage}\n```"]
+    base = settings_of(command)
+    known = helps[base].options() if base else {}
+    for each in help_.groups:
+        parts += group_lines(each, known)
+    if base:
+        train = " ".join(("flatwater", *base))
+        parts.append(f"Besides these, every setting of [`{train}`]({'-'.join(base)}.md) can be given.")
+    return "\n\n".join(parts) + "\n"
+
+
+def settings_of(command: Command) -> Command | None:
+    """The command whose settings this one takes as well."""
+    train = ("train", *command[1:])
+    return train if len(command) > 1 and command != train and train in COMMANDS else None
+
+
+def group_lines(each: Group, known: Mapping[str, str]) -> Iterator[str]:
+    """A group's heading, sentence and options, without those that are `known` from another command."""
+    own = {name: said for name, said in each.options.items() if name not in known and not name.startswith("-h")}
+    if own:
+        section = re.sub(r"^(\S+) options$", r"`[\1]`", each.title)
+        yield f"## {section[0].upper()}{section[1:]}"
+        if each.said:
+            yield escaped(" ".join(each.said))
+        yield from (f"`{name}`\n: {escaped(said)}" for name, said in own.items())
+
+
+def contents() -> str:
+    """The page of all commands."""
+    rows = [f"| [`{' '.join(c)}`]({'-'.join(c)}.md) | {escaped(line)} |" for c, (_, line) in COMMANDS.items()]
+    codes = EXIT_CODES.removeprefix("exit codes: ").replace("\n", " · ")
+    listed = [f"| {code} | {escaped(said)} |" for code, said in (line.split(maxsplit=1) for line in codes.split(" · "))]
+    return "\n".join(
+        (
+            "# Commands",
+            "",
+            "`flatwater COMMAND --help` says the same as these pages, which are made from it.",
+            "",
+            "| `flatwater` | does |",
+            "|---|---|",
+            *rows,
+            "",
+            "## Exit codes",
+            "",
+            "| code | means |",
+            "|---|---|",
+            *listed,
+            "",
+        )
+    )

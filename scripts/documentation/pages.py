@@ -1,0 +1,115 @@
+"""The Markdown pages of the repository as pages of the site: where each goes, and where its links then lead.
+
+Pages are written to be read where they are, so their links name files of the repository. On the site a link to a page
+leads to that page, a link to any other file to a page that shows it.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from posixpath import relpath
+
+ROOT = Path(__file__).parents[2]
+MOVED = {
+    "README.md": "index.md",
+    "docs/adr": "adr/index.md",
+    "ARCHITECTURE.md": "project/architecture.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "benchmarks/RESULTS.md": "project/results.md",
+}
+"""File or folder of the repository -> page of the site. Those in docs/ are found below the same name."""
+LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown", ".json": "json"}
+LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
+DOCTEST = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
+
+
+@dataclass
+class Site:
+    """Pages by their path on the site, and what they show besides."""
+
+    root: Path = ROOT
+    pages: dict[str, str] = field(default_factory=dict)
+    shown: set[str] = field(default_factory=set)
+    """Files of the repository that pages link to."""
+
+
+def collect_(site: Site) -> None:
+    """Take all pages of the repository in, and a page for each file that they link to."""
+    for source in written(site.root):
+        name = source.relative_to(site.root).as_posix()
+        site.pages[place(name)] = rewritten_(site, name, source.read_text())
+    for name in sorted(site.shown):
+        site.pages[f"files/{name}.md"] = listing(name, (site.root / name).read_text())
+
+
+def written(root: Path) -> Iterator[Path]:
+    """The pages that people wrote. README.md is what docs/index.md is for those who read in the repository."""
+    yield from (path for path in sorted((root / "docs").rglob("*.md")) if path.name != "README.md")
+    yield from (root / name for name in MOVED if name.endswith(".md") and name != "README.md")
+
+
+def place(name: str) -> str:
+    """The page of the site on which a page of the repository stands."""
+    return MOVED.get(name, name.removeprefix("docs/"))
+
+
+def rewritten_(site: Site, name: str, text: str) -> str:
+    """A page's text with its links as they are on the site; notes the files that must be shown.
+
+    Args:
+        site: to note them in.
+        name: the page, from the root of the repository.
+        text: as it is written.
+    """
+
+    def link(found: re.Match[str]) -> str:
+        before, target, after = found.groups()
+        return before + target_(site, name, target) + after
+
+    return DOCTEST.sub("```pycon\n", outside_code(lambda prose: LINK.sub(link, prose), text))
+
+
+def target_(site: Site, name: str, target: str) -> str:
+    """Where a link of a page leads on the site.
+
+    Raises:
+        ValueError: there is no such file in the repository.
+    """
+    path, _, fragment = target.partition("#")
+    if "://" in target or not path:
+        return target
+    there = (site.root / name).parent.joinpath(path).resolve()
+    linked = there.relative_to(site.root).as_posix()
+    if not there.exists():
+        raise ValueError(f"{name}: {target} leads nowhere")
+    known = linked in MOVED or (linked.startswith("docs/") and (there.suffix == ".md" or "pictures" in there.parts))
+    if not known and there.is_dir():
+        raise ValueError(f"{name}: {target} is a folder; link to a file in it")
+    if not known:
+        site.shown.add(linked)
+    page = place(linked) if known else f"files/{linked}.md"
+    return relpath(page, PurePosixPath(place(name)).parent.as_posix()) + (f"#{fragment}" if fragment else "")
+
+
+def outside_code(change: Callable[[str], str], text: str) -> str:
+    """The text changed everywhere but in fenced blocks; spans of code in the text of a link stay part of it."""
+    blocks = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+    return "".join(block if block.startswith("```") else change(block) for block in blocks)
+
+
+def listing(name: str, text: str) -> str:
+    """A page that shows a file of the repository; it is reached by links alone."""
+    language = LANGUAGES.get(Path(name).suffix, "text")
+    return f"---\norphan: true\n---\n\n# `{name}`\n\n````{language}\n{text.rstrip()}\n````\n"
+
+
+def title(page: str) -> str:
+    """The first heading of a page."""
+    return next(line for line in page.splitlines() if line.startswith("# ")).removeprefix("# ")
+
+
+def escaped(text: str) -> str:
+    """Plain text as Markdown that shows it as it is; what stands between backticks is code in both."""
+    spans = re.split(r"(`[^`]*`)", text)
+    return "".join(span if span.startswith("`") else re.sub(r"([\\*_<\[\]|])", r"\\\1", span) for span in spans)

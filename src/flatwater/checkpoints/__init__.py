@@ -1,0 +1,1 @@
+"""Exact checkpoints of a state tree: manifest, writer, reader, retention."""

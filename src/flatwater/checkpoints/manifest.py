@@ -1,0 +1,230 @@
+"""The manifest of a checkpoint: one JSON file that names every leaf and every shard by its hash.
+
+It is written after all shards, so a manifest that is there says that the checkpoint is complete. Its last entry is the
+hash of the others in canonical form, and the file must be that canonical form byte for byte: a flipped bit anywhere
+in it is found. Nothing in it is executable. This module does not need torch.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from flatwater.errors import CheckpointError
+
+FORMAT = 1
+"""The version of the manifest written here. A later one is refused, not guessed at."""
+
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
+"""What facts about a run are made of."""
+
+Scalar = int | float | bool | str | None
+Kind = Literal["tensor", "array", "generator", "float", "int", "bool", "str", "none"]
+SCALARS = ("float", "int", "bool", "str", "none")
+"""The kinds of leaves whose value stands in the manifest itself."""
+
+_NAME = re.compile(r"(\d{6,})\.(\d{6,})\.json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeafRecord:
+    """One saved leaf."""
+
+    path: str
+    """Its path in the state tree, and its name in the shard."""
+    kind: Kind
+    sha256: str
+    """Of its bytes in row-major order; of a number, of its canonical JSON."""
+    dtype: str = ""
+    """As torch or numpy writes it; empty for a number."""
+    shape: tuple[int, ...] = ()
+    shard: str = ""
+    """The hash that names the shard which holds the bytes; empty for a number."""
+    value: Scalar = None
+    """The number, flag or string itself."""
+
+    def __str__(self) -> str:
+        """`tensor float32 [4, 3]`, or `int 12`."""
+        return f"{self.kind} {self.value!r}" if self.kind in SCALARS else describe(self.kind, self.dtype, self.shape)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardRecord:
+    """One file of leaves: `objects/<sha256>.safetensors`."""
+
+    sha256: str
+    """Of the whole file."""
+    bytes: int
+    """The size of the file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """One checkpoint, as its file says."""
+
+    file: Path
+    round: int
+    """Rounds that the run had finished."""
+    step: int
+    """Steps of the round begun that it had finished; 0 between rounds."""
+    saved: str = ""
+    """When it was written, in UTC (ISO 8601)."""
+    facts: Mapping[str, JSON] = field(default_factory=dict)
+    """What the run was made from: configuration, fingerprint of the data, versions, threads."""
+    leaves: tuple[LeafRecord, ...] = ()
+    shards: tuple[ShardRecord, ...] = ()
+    damage: str = ""
+    """Why the file cannot be used; empty where it can. A damaged manifest has no leaves and no shards."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of its shards, those it shares with other checkpoints included."""
+        return sum(shard.bytes for shard in self.shards)
+
+
+def describe(kind: str, dtype: str, shape: Sequence[int]) -> str:
+    """`tensor float32 [4, 3]`."""
+    return f"{kind} {dtype} {list(shape)}"
+
+
+def manifest_path(folder: Path, round_: int, step: int) -> Path:
+    """The manifest's place in `folder`. Names sort as the checkpoints follow each other."""
+    return folder / f"{round_:06d}.{step:06d}.json"
+
+
+def shard_path(folder: Path, sha256: str) -> Path:
+    """The shard's place in `folder`."""
+    return folder / "objects" / f"{sha256}.safetensors"
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The manifest as the bytes of its file."""
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "round": manifest.round,
+        "step": manifest.step,
+        "saved": manifest.saved,
+        "facts": plain(manifest.facts),
+        "leaves": [_leaf_content(record) for record in manifest.leaves],
+        "shards": [{"sha256": shard.sha256, "bytes": shard.bytes} for shard in manifest.shards],
+    }
+    return _sealed(content)
+
+
+def _leaf_content(record: LeafRecord) -> dict[str, Any]:
+    named: dict[str, Any] = {"path": record.path, "kind": record.kind, "sha256": record.sha256}
+    if record.kind in SCALARS:
+        return named | {"value": plain(record.value)}
+    return named | {"dtype": record.dtype, "shape": list(record.shape), "shard": record.shard}
+
+
+def _sealed(content: Mapping[str, Any]) -> bytes:
+    sealed = dict(content) | {"sha256": hashlib.sha256(canonical(content)).hexdigest()}
+    return json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def canonical(content: object) -> bytes:
+    """JSON with sorted keys and without spaces: equal contents give equal bytes."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def plain(value: object) -> Any:  # noqa: ANN401  (JSON as the json module takes it)
+    """`value` in the types of standard JSON: tuples as lists, paths as text, NaN and infinities as their names.
+
+    Raises:
+        TypeError: it holds something that JSON cannot say.
+    """
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(below) for below in value]
+    if isinstance(value, Path):
+        return str(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"a checkpoint's facts cannot hold a {type(value).__name__}: {value!r}")
+
+
+def manifest_files(folder: Path) -> list[Path]:
+    """The manifests in `folder`, oldest first."""
+    return sorted((path for path in folder.glob("*.json") if is_manifest(path)), key=_place)
+
+
+def is_manifest(file: Path) -> bool:
+    """Whether a file has the name of a manifest."""
+    return _NAME.fullmatch(file.name) is not None
+
+
+def _place(file: Path) -> tuple[int, int]:
+    named = _NAME.fullmatch(file.name)
+    return (int(named[1]), int(named[2])) if named else (-1, -1)
+
+
+def read_manifest(file: Path) -> Manifest:
+    """The manifest in `file`. One that is damaged comes back with `damage` saying how.
+
+    Raises:
+        CheckpointError: another version of Flatwater wrote it, in a format of its own.
+    """
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        return _damaged(file, f"the manifest cannot be read ({error})")
+    return parse_manifest(file, raw)
+
+
+def parse_manifest(file: Path, raw: bytes) -> Manifest:
+    """The manifest with the content `raw`, which may come from elsewhere than the disk.
+
+    Raises:
+        CheckpointError: another version of Flatwater wrote it, in a format of its own.
+    """
+    try:
+        content = json.loads(raw)
+    except ValueError as error:
+        return _damaged(file, f"the manifest cannot be read ({error})")
+    damage = _damage(file, raw, content)
+    if damage:
+        return _damaged(file, damage)
+    return Manifest(
+        file=file,
+        round=content["round"],
+        step=content["step"],
+        saved=content["saved"],
+        facts=content["facts"],
+        leaves=tuple(_leaf_record(leaf) for leaf in content["leaves"]),
+        shards=tuple(ShardRecord(**shard) for shard in content["shards"]),
+    )
+
+
+def _damaged(file: Path, how: str) -> Manifest:
+    at_round, at_step = _place(file)
+    return Manifest(file=file, round=at_round, step=at_step, damage=how)
+
+
+def _damage(file: Path, raw: bytes, content: object) -> str:
+    at_round, at_step = _place(file)
+    if not isinstance(content, dict):
+        return "the manifest does not hold a JSON object"
+    if _sealed({key: value for key, value in content.items() if key != "sha256"}) != raw:
+        return "the manifest's hash does not match what it says"
+    if content["format"] != FORMAT:
+        raise CheckpointError(
+            f"{file}: written in format {content['format']}, this version of Flatwater reads format {FORMAT}. "
+            "Load it with the version that wrote it (facts.versions), or start a new run."
+        )
+    if (content["round"], content["step"]) != (at_round, at_step):
+        return f"the manifest is of round {content['round']}, step {content['step']}: the file was renamed"
+    return ""
+
+
+def _leaf_record(content: dict[str, Any]) -> LeafRecord:
+    if content["kind"] == "float":
+        return LeafRecord(**content | {"value": float(content["value"])})
+    return LeafRecord(**content | {"shape": tuple(content.get("shape", ()))})

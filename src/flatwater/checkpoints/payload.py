@@ -1,0 +1,177 @@
+"""Leaves as bytes: what a tensor, an array or a generator looks like in a shard, and how it is filled from one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatwater.checkpoints.manifest import Kind, describe
+from flatwater.checkpoints.shards import Stored
+from flatwater.state.tree import Leaf, Scalar
+
+_TORCH_NAMES = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.uint16: "U16",
+    torch.int16: "I16",
+    torch.uint32: "U32",
+    torch.int32: "I32",
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+}
+_NUMPY_NAMES = {
+    "|b1": "BOOL",
+    "|u1": "U8",
+    "|i1": "I8",
+    "<u2": "U16",
+    "<i2": "I16",
+    "<u4": "U32",
+    "<i4": "I32",
+    "<u8": "U64",
+    "<i8": "I64",
+    "<f2": "F16",
+    "<f4": "F32",
+    "<f8": "F64",
+}
+_SCALAR_KINDS: dict[type, Kind] = {float: "float", int: "int", bool: "bool", str: "str", type(None): "none"}
+
+Read = Callable[[memoryview], None]
+"""Fills the whole of the memory it is given."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Payload:
+    """A leaf whose bytes go into a shard."""
+
+    leaf: Leaf
+    kind: Kind
+    dtype: str
+    """As torch or numpy writes it."""
+    shape: tuple[int, ...]
+    stored: Stored
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the shard."""
+        return self.stored.nbytes
+
+    def __str__(self) -> str:
+        """`tensor float32 [4, 3]`."""
+        return describe(self.kind, self.dtype, self.shape)
+
+
+def scalar_kind(path: str, value: Scalar) -> Kind:
+    """The kind of a number, flag or string.
+
+    Raises:
+        TypeError: its type is a subclass, such as np.float64, which would come back as the plain type.
+    """
+    kind = _SCALAR_KINDS.get(type(value))
+    if kind is None:
+        raise TypeError(f"{path}: a checkpoint would give a {type(value).__name__} back as a plain number. Store one.")
+    return kind
+
+
+def payload(leaf: Leaf) -> Payload | None:
+    """How the leaf is stored in a shard; None for a number, which stands in the manifest.
+
+    Raises:
+        TypeError: the leaf has no bytes of its own that could be saved and written back in place.
+    """
+    value = leaf.value
+    if isinstance(value, torch.Generator):
+        state = value.get_state()
+        return _payload(leaf, "generator", "uint8", tuple(state.shape), ("U8", 1))
+    if isinstance(value, Tensor):
+        _require_storable(leaf.path, value)
+        dtype, name = str(value.dtype).removeprefix("torch."), _TORCH_NAMES.get(value.dtype)
+        return _payload(leaf, "tensor", dtype, tuple(value.shape), (name, value.element_size()))
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject or _overlaps(value.shape, value.strides):
+            raise TypeError(f"{leaf.path}: a checkpoint cannot hold an array of objects, or one whose cells overlap")
+        dtype = value.dtype.str if value.dtype.fields is None else str(value.dtype.descr)
+        return _payload(leaf, "array", dtype, value.shape, (_NUMPY_NAMES.get(dtype), value.itemsize))
+    return None
+
+
+def _payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], cell: tuple[str | None, int]) -> Payload:
+    name, itemsize = cell
+    size = prod(shape) * itemsize
+    if name is None:
+        stored = Stored(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
+    else:
+        stored = Stored(dtype=name, shape=shape, itemsize=itemsize, nbytes=size)
+    return Payload(leaf=leaf, kind=kind, dtype=dtype, shape=shape, stored=stored)
+
+
+def _require_storable(path: str, value: Tensor) -> None:
+    if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_conj() or value.is_neg():
+        raise TypeError(f"{path}: a checkpoint holds dense tensors that exist, not a {value.layout} on {value.device}")
+    if _overlaps(value.shape, value.stride()):
+        raise TypeError(f"{path}: elements share memory (expand). Keep the tensor that was expanded instead.")
+
+
+def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    # NumPy gives an empty array strides of 0.
+    return prod(shape) > 0 and any(n > 1 and stride == 0 for n, stride in zip(shape, strides, strict=True))
+
+
+def raw(item: Payload) -> memoryview:
+    """The leaf's bytes in row-major order: the run's own memory where it is contiguous and on the CPU, else a copy."""
+    if item.nbytes == 0:
+        return memoryview(b"")
+    value = item.leaf.value
+    if isinstance(value, np.ndarray):
+        return _bytes_of_array(value)
+    tensor = value.get_state() if isinstance(value, torch.Generator) else value
+    return _bytes_of(_tensor(tensor).detach().cpu().contiguous())
+
+
+def fill_(item: Payload, read: Read) -> None:
+    """Overwrite the leaf, in place, with the bytes that `read` delivers in row-major order."""
+    value = item.leaf.value
+    if isinstance(value, torch.Generator):
+        state = torch.empty(item.shape, dtype=torch.uint8)
+        read(_bytes_of(state))
+        value.set_state(state)
+    elif item.nbytes == 0:
+        return
+    elif isinstance(value, np.ndarray):
+        home = value if value.flags.c_contiguous else np.empty(value.shape, value.dtype)
+        read(_bytes_of_array(home))
+        if home is not value:
+            value[...] = home
+    else:
+        _fill_tensor_(_tensor(value).detach(), read)
+
+
+def _fill_tensor_(value: Tensor, read: Read) -> None:
+    if value.device.type == "cpu" and value.is_contiguous():
+        read(_bytes_of(value))
+    else:
+        home = torch.empty(value.shape, dtype=value.dtype)
+        read(_bytes_of(home))
+        value.copy_(home)
+
+
+def _tensor(value: object) -> Tensor:
+    assert isinstance(value, Tensor)  # noqa: S101  (payload let nothing else through)
+    return value
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.view(-1).view(torch.uint8).numpy().data
+
+
+def _bytes_of_array(array: np.ndarray[Any, Any]) -> memoryview:
+    """In row-major order: `reshape` copies an array that does not lie so."""
+    return array.reshape(-1).view(np.uint8).data

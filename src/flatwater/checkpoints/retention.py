@@ -1,0 +1,79 @@
+"""Which checkpoints stay, and the removal of the others.
+
+Manifests go first, the names of those that stay are flushed to the disk, and only then go the shards that no manifest
+names any more: a kill between any two steps leaves files that nobody needs, never a checkpoint without its shards.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from flatwater.checkpoints.catalogue import glance, list_checkpoints
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.manifest import Manifest, shard_path
+from flatwater.storage.directory import remove_strays, sync_folder, telling
+
+
+def kept(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
+    """Those of `manifests` (newest last) that the policy keeps: always the newest, then whole rounds.
+
+    A checkpoint inside a round is worth keeping only while it is the newest: resuming it and resuming the round before
+    it lead to the same state.
+    """
+    if not manifests:
+        return []
+    *older, newest = manifests
+    rounds = [manifest for manifest in older if manifest.step == 0]
+    recent = rounds[max(0, len(rounds) - (config.keep - 1)) :]
+    lasting = [m for m in rounds if config.keep_every and m.round % config.keep_every == 0 and m not in recent]
+    return [*lasting, *recent, newest]
+
+
+def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collection[Path] = ()) -> None:
+    """Remove what the policy does not keep, now that the checkpoint `saved` is on the disk.
+
+    `spared` are manifests whose checkpoints are being read by somebody: they stay this time.
+
+    Damaged checkpoints are not counted and go. So do checkpoints later than `saved`: the run was resumed from one
+    before them, because they were damaged.
+
+    Raises:
+        RunError: a file cannot be removed.
+    """
+    manifests = list_checkpoints(folder)
+    place = next(at for at, manifest in enumerate(manifests) if manifest.file == saved)
+    whole = [manifest for manifest in manifests[: place + 1] if not glance(folder, manifest)]
+    stay = {manifest.file for manifest in kept(whole, config)} | {*spared}
+    remove_checkpoints(folder, [manifest for manifest in manifests if manifest.file not in stay])
+
+
+def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
+    """Remove checkpoints, and the shards that no other names. Returns the bytes of the shards removed.
+
+    Raises:
+        RunError: a file cannot be removed.
+    """
+    with telling(folder):
+        for manifest in unwanted:
+            manifest.file.unlink(missing_ok=True)
+        sync_folder(folder)
+    return sweep(folder)
+
+
+def sweep(folder: Path) -> int:
+    """Remove shards that no manifest in `folder` names, and unfinished files of writers that are dead.
+
+    Returns the bytes of the shards removed.
+
+    Raises:
+        RunError: a file cannot be removed.
+    """
+    named = {shard_path(folder, shard.sha256) for manifest in list_checkpoints(folder) for shard in manifest.shards}
+    freed = 0
+    with telling(folder):
+        for path in (folder / "objects").glob("*.safetensors"):
+            if path not in named:
+                freed += path.stat().st_size
+                path.unlink()
+    remove_strays(folder)
+    remove_strays(folder / "objects")
+    return freed

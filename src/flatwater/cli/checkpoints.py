@@ -1,0 +1,96 @@
+"""`flatwater checkpoints RUN`: what can be resumed, and the hash of every leaf."""
+
+import json as json_format
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from flatwater.checkpoints.manifest import Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """List the checkpoints of a run, oldest first, and verify every byte of each."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run folder."""
+    json: bool = False
+    """Print JSON instead of a table: {"checkpoints": [{"round", "step", "saved", "file", "intact", "problems", "bytes",
+    "leaves": {path: sha256}}]}, oldest first. Two runs in the same state have the same hash at every leaf."""
+
+    def __call__(self) -> int:
+        """Print the list. Exit code 0, also where a checkpoint is damaged: the list says so.
+
+        Raises:
+            RunError: there is no run folder at `run`.
+        """
+        from flatwater.checkpoints.catalogue import list_checkpoints, verify
+        from flatwater.errors import RunError
+
+        folder = self.run / "checkpoints"
+        if not folder.is_dir():
+            raise RunError(f"{self.run}: there are no checkpoints here. Give the folder of a run, such as runs/NAME.")
+        found = [(manifest, verify(folder, manifest)) for manifest in list_checkpoints(folder)]
+        if self.json:
+            print(json_format.dumps({"checkpoints": [_entry(*each) for each in found]}, indent=1))
+        else:
+            _show(self.run, found)
+        return 0
+
+
+def _entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
+    return {
+        "round": manifest.round,
+        "step": manifest.step,
+        "saved": manifest.saved,
+        "file": str(manifest.file),
+        "intact": not problems,
+        "problems": problems,
+        "bytes": manifest.bytes,
+        "leaves": {record.path: record.sha256 for record in manifest.leaves},
+    }
+
+
+def _show(run: Path, found: "list[tuple[Manifest, list[str]]]") -> None:
+    from flatwater.cli.terminal import terminal
+    from flatwater.units import format_bytes
+
+    console = terminal()
+    if not found:
+        console.print(f"{run}: no checkpoint yet. One is written after each round.", soft_wrap=True)
+        return
+    console.print(_table(found))
+    shards = {shard.sha256: shard.bytes for manifest, _ in found for shard in manifest.shards}
+    console.print(f"{format_bytes(sum(shards.values()))} on the disk: what is equal in several is stored once.")
+    for manifest, problems in found:
+        for problem in problems:
+            console.print(f"[red]{manifest.file.name}[/]: {problem}", soft_wrap=True)
+
+
+def _table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    from flatwater.units import format_bytes
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("round", "step", "saved (UTC)", "size", "shards"):
+        table.add_column(name, justify="left" if name == "saved (UTC)" else "right")
+    table.add_column("intact")
+    table.add_column("file", overflow="fold")
+    for manifest, problems in found:
+        table.add_row(
+            str(manifest.round),
+            str(manifest.step),
+            manifest.saved.removesuffix("+00:00").replace("T", " "),
+            format_bytes(manifest.bytes),
+            str(len(manifest.shards)),
+            "[red]no[/]" if problems else "yes",
+            manifest.file.name,
+        )
+    return table

@@ -1,0 +1,145 @@
+"""The entry point: finds the command, reads its options, and turns errors a user can meet into one message."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from rich.console import Console
+from rich.markup import escape
+
+from flatwater import __version__
+from flatwater.errors import FlatwaterError
+
+INTERRUPTED = 130
+NO_READER = 141
+HELP = ("-h", "--help")
+
+COMMANDS = {
+    ("train", "erl"): ("flatwater.cli.train:TrainErl", "evolve a population of traders on a market panel"),
+    ("train", "grow"): ("flatwater.cli.train:TrainGrow", "learn when and where networks in training should grow"),
+    ("train", "teach"): ("flatwater.cli.train:TrainTeach", "learn from a teacher, then without one"),
+    ("plan", "erl"): ("flatwater.cli.plan:PlanErl", "tell what a run would hold, by owner, before it starts"),
+    ("plan", "grow"): ("flatwater.cli.plan:PlanGrow", "the same for a run of growing networks"),
+    ("plan", "teach"): ("flatwater.cli.plan:PlanTeach", "the same for a run of teaching"),
+    ("sweep", "erl"): ("flatwater.cli.sweep:SweepErl", "search for the settings with which traders evolve best"),
+    ("sweep", "grow"): ("flatwater.cli.sweep:SweepGrow", "the same for growing networks"),
+    ("sweep", "teach"): ("flatwater.cli.sweep:SweepTeach", "the same for teaching"),
+    ("resume",): ("flatwater.cli.resume:Resume", "go on with a run from its newest checkpoint, bit for bit"),
+    ("evaluate",): ("flatwater.cli.evaluate:Evaluate", "play what a run has trained against the baselines"),
+    ("checkpoints",): ("flatwater.cli.checkpoints:Checkpoints", "list a run's checkpoints and check them"),
+    ("mirror",): ("flatwater.cli.mirror:MirrorCommand", "send what a run's mirror does not have yet"),
+    ("prune",): ("flatwater.cli.prune:Prune", "remove all but the newest checkpoints of a run, here or at a URL"),
+    ("report",): ("flatwater.cli.report:Report", "write a run, or a watch, as one web page"),
+    ("top",): ("flatwater.cli.top:Top", "watch a run: memory by owner, speed, fitness, findings"),
+    ("watch",): ("flatwater.cli.watch:Watch", "run any training program and say what grows in it"),
+    ("runs",): ("flatwater.cli.runs:Runs", "list runs: what they train, state, rounds, score, size"),
+    ("panel", "import"): ("flatwater.cli.panel:PanelImport", "make a panel from a Parquet or CSV file of prices"),
+    ("panel", "show"): ("flatwater.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
+}
+"""Words of a command -> the class that is its interface, and one line of help. A module is imported when it is used."""
+
+EXIT_CODES = """\
+exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input · 3 does not fit in memory
+            4 stopped at its memory budget, with a checkpoint · 130 second Ctrl-C · 143 SIGTERM, with a checkpoint"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    errors = Console(stderr=True)
+    try:
+        code = dispatch(words, errors)
+        sys.stdout.flush()
+    except FlatwaterError as error:
+        complain(errors, str(error))
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        complain(errors, f"the package {error.name} is missing. Install it with: pip install 'flatwater[train]'")
+        return FlatwaterError.exit_code
+    except KeyboardInterrupt:
+        complain(errors, "interrupted", label="")
+        return INTERRUPTED
+    except BrokenPipeError:  # `flatwater ... | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NO_READER
+    return code
+
+
+def dispatch(words: Sequence[str], errors: Console) -> int:
+    """Find the command that the words name, and run it."""
+    if not words or words[0] in HELP:
+        sys.stdout.write(overview())
+        return 0
+    if words[0] == "--version":
+        sys.stdout.write(f"flatwater {__version__}\n")
+        return 0
+    found = find(words)
+    if found is not None:
+        return run(found, words[len(found) :])
+    below = [command for command in COMMANDS if command[0] == words[0]]
+    if below and (len(words) == 1 or words[1] in HELP):
+        sys.stdout.write(overview(below))
+        return 0
+    return _unknown(words, errors)
+
+
+def complain(errors: Console, message: str, label: str = "[bold red]error:[/] ") -> None:
+    """Print a message for the user. A terminal breaks it between words; a log file has it on one line."""
+    errors.print(f"{label}{escape(message)}", highlight=False, soft_wrap=not errors.is_terminal)
+
+
+def find(words: Sequence[str]) -> tuple[str, ...] | None:
+    """The command that the first words name."""
+    return next((command for command in COMMANDS if tuple(words[: len(command)]) == command), None)
+
+
+def run(command: tuple[str, ...], options: Sequence[str]) -> int:
+    """Read the options into the command's class and call it."""
+    module, name = COMMANDS[command][0].split(":")
+    interface: object = vars(importlib.import_module(module))[name]
+    program = " ".join(("flatwater", *command))
+    read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
+    return read(program, options)()
+
+
+@runtime_checkable
+class _ReadsItself(Protocol):
+    """A command that reads its options in a way of its own."""
+
+    def read(self, program: str, options: Sequence[str]) -> Callable[[], int]: ...
+
+
+def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]:  # noqa: ANN401  (a dataclass)
+    from flatwater.cli.options import read_options
+
+    return lambda program, options: read_options(interface, program, options)
+
+
+def overview(commands: Iterable[tuple[str, ...]] = tuple(COMMANDS)) -> str:
+    """The help text: these commands, each with its line."""
+    width = max(len(" ".join(command)) for command in COMMANDS)
+    lines = [f"  {' '.join(command):<{width}}  {COMMANDS[command][1]}" for command in commands]
+    return "\n".join(
+        (
+            "usage: flatwater COMMAND [options]     flatwater COMMAND --help explains each option",
+            "",
+            "Train agents for days in constant memory, and see who owns every byte.",
+            "",
+            *lines,
+            "",
+            "start here: flatwater train erl        (no options needed: a panel comes with Flatwater)",
+            "",
+            EXIT_CODES,
+            "",
+        )
+    )
+
+
+def _unknown(words: Sequence[str], errors: Console) -> int:
+    same = [" ".join(command) for command in COMMANDS if command[0] == words[0]]
+    known = ", ".join(same or sorted(" ".join(command) for command in COMMANDS))
+    given = " ".join(words[:2] if same else words[:1])
+    complain(errors, f"no command {given!r}. Known: {known}.")
+    return FlatwaterError.exit_code

@@ -1,0 +1,132 @@
+"""How the command line is read: by tyro, with the field documentation as help and messages that say what is wanted."""
+
+import inspect
+import shutil
+import textwrap
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
+
+from flatwater.cli.terminal import WIDTH
+from flatwater.config.docs import field_docs
+
+C = TypeVar("C")
+
+
+def read_options(interface: type[C], program: str, options: Sequence[str], default: C | None = None) -> C:
+    """The options as an instance of the command's dataclass; prints help or what is wrong, and exits, where asked to.
+
+    Args:
+        interface: the command; the docstrings of the class and of its fields are the help.
+        program: how the command is called, such as `flatwater resume`.
+        options: the words after it.
+        default: values of the fields that no option gives; None takes those of the class.
+    """
+    markers = (tyro.conf.PositionalMetavarFromFieldName, tyro.conf.HelptextFromCommentsOff)
+    # A setting that a file turned on must have a flag that turns it off; a command has no file.
+    pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)
+    return tyro.cli(
+        interface,
+        prog=program,
+        args=options,
+        description=_wrapped(inspect.getdoc(interface) or ""),
+        config=(*markers, *pairs),
+        registry=_registry(),
+        default=tyro.MISSING_NONPROP if default is None else default,
+    )
+
+
+def _wrapped(text: str) -> str:
+    """Paragraphs as wide as the terminal, up to `WIDTH`; tyro wraps everything else itself."""
+    width = min(shutil.get_terminal_size().columns, WIDTH)
+    # tyro joins lines again, but not those that begin with a space.
+    return "\n\n".join(textwrap.fill(part, width, subsequent_indent="  ") for part in text.split("\n\n"))
+
+
+def _registry() -> ConstructorRegistry:
+    registry = ConstructorRegistry()
+    registry.struct_rule(_documented)
+    registry.primitive_rule(_number)
+    registry.primitive_rule(_optional)
+    return registry
+
+
+def _documented(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """A dataclass, each field with its sentences as one paragraph: tyro would keep the breaks of the source."""
+    if not is_dataclass(info.type):
+        return None
+    docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
+    found = []
+    for f in fields(info.type):
+        default = _default(f, info.type, info.default)
+        # The sentences of a field that may be left out say what that means; "(default: None)" would not.
+        kind: Any = hints[f.name]
+        if get_origin(kind) is Literal and len(get_args(kind)) == 1:  # there is nothing to choose
+            kind = Annotated[kind, tyro.conf.Suppress]
+        if default is None:
+            kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
+        help_text = " ".join(docs.get(f.name, "").split()) or None  # None stands for a group's own docstring
+        found.append(StructFieldSpec(name=f.name, type=kind, default=default, helptext=help_text))
+    return StructConstructorSpec(instantiate=info.type, fields=tuple(found))
+
+
+def _default(declared: Field[Any], declared_in: type, instance: object) -> object:
+    if isinstance(instance, declared_in):
+        return getattr(instance, declared.name)
+    if declared.default is not MISSING:
+        return declared.default
+    return declared.default_factory() if declared.default_factory is not MISSING else tyro.MISSING
+
+
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+
+
+def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """`--seed 1.5` is told as a person would, not as Python does."""
+    if info.type not in _NUMBERS:
+        return None
+    return _primitive(info.type.__name__.upper(), lambda word: _parsed(info.type, word))
+
+
+def _parsed(kind: type[int] | type[float], word: str) -> float:
+    try:
+        return kind(word)
+    except ValueError as wrong:
+        raise ValueError(f"{word!r} is not {_NUMBERS[kind]}") from wrong
+
+
+def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """`X | None` is shown as `X`: the field says what leaving it out means. The word `None` is understood as well."""
+    options = [option for option in get_args(info.type) if option is not types.NoneType]
+    if get_origin(info.type) not in (Union, types.UnionType) or len(options) != 1 or options[0] not in (int, str, Path):
+        return None
+    kind = options[0]
+
+    def parse(word: str) -> object:
+        if word == "None":
+            return None
+        return _parsed(int, word) if kind is int else kind(word)
+
+    return _primitive(kind.__name__.upper(), parse)
+
+
+def _primitive(metavar: str, parse: Callable[[str], object]) -> PrimitiveConstructorSpec[Any]:
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: parse(words[0]),
+        is_instance=lambda _: True,
+        str_from_instance=lambda value: [str(value)],
+    )

@@ -1,0 +1,138 @@
+"""`flatwater panel import` and `flatwater panel show`: from price files to a stored panel, and what is in one."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from flatwater.cli.terminal import terminal
+from flatwater.units import format_bytes
+
+if TYPE_CHECKING:  # NumPy comes with the summary; `--help` does without
+    from flatwater.panel.summary import PanelSummary
+
+SHOWN = 40
+"""Instruments listed in the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelImport:
+    """Read daily prices from Parquet or CSV, compute the indicators, and store a panel that trainers map.
+
+    Long form: symbol, date, open, high, low, close. Wide form: date and AAPL_open, AAPL_high, AAPL_low, AAPL_close and
+    so on for each instrument, or one closing price for each instrument.
+    """
+
+    source: Annotated[Path, tyro.conf.Positional]
+    """A .parquet or .csv file. What cannot be right in it is refused with its row and column."""
+    out: Path
+    """The panel file to write; an existing one is replaced."""
+    investable: str | None = None
+    """Instruments that may be traded, separated by commas, such as `AAPL,IBM`. The others can only be watched."""
+
+    def __call__(self) -> int:
+        """Import, store, and say what was stored."""
+        from flatwater.panel.importing import import_panel
+        from flatwater.panel.store import save_panel
+
+        chosen = None if self.investable is None else [name.strip() for name in self.investable.split(",")]
+        with terminal().status(f"reading {escape(str(self.source))} and computing the indicators …"):
+            panel = import_panel(self.source, investable=chosen)
+            save_panel(panel, self.out)
+        days, instruments = panel.valid.shape
+        print(f"{self.out}: {days} days x {instruments} instruments, {len(panel.investable)} investable")
+        print(f"fingerprint {panel.fingerprint}")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelShow:
+    """Show what a panel holds: days, instruments, features, splits, fingerprint."""
+
+    path: Annotated[str | None, tyro.conf.Positional] = None
+    """A stored panel, a .parquet or .csv file, or `synthetic:60x1500`. The shipped panel if left out."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+
+    def __call__(self) -> int:
+        """Print the summary as tables or JSON."""
+        from flatwater.envs.trading.config import EpisodeConfig
+        from flatwater.panel.locate import load_panel
+        from flatwater.panel.summary import summarise
+
+        with terminal().status("reading the panel …") if not self.json else nullcontext():
+            summary = summarise(load_panel(self.path), context=EpisodeConfig().context)
+        if self.json:
+            print(json.dumps(asdict(summary)))
+        else:
+            _print_tables(self.path or "the shipped panel", summary)
+        return 0
+
+
+def _print_tables(name: str, summary: "PanelSummary") -> None:
+    console = terminal()
+    console.print(_overview(name, summary))
+    if summary.splits_problem:
+        console.print(f"no default splits: {escape(summary.splits_problem)}\n")
+    else:
+        console.print(_splits(summary))
+    console.print(_instruments(summary))
+    console.print(_features(summary))
+
+
+def _overview(name: str, summary: "PanelSummary") -> Table:
+    investable = sum(one.investable for one in summary.instruments)
+    table = Table(title=escape(name), box=SIMPLE_HEAD, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("days", f"{summary.days:,}, {summary.first} to {summary.last}")
+    table.add_row("instruments", f"{len(summary.instruments)}, {investable} investable")
+    table.add_row("context", f"{summary.context} days seen before the first training day is traded")
+    table.add_row("missing", f"{summary.missing:.2%} of days and instruments have no close")
+    table.add_row("fingerprint", summary.fingerprint)
+    if summary.file is not None and summary.file_bytes is not None:
+        table.add_row("file", f"{escape(summary.file)} ({format_bytes(summary.file_bytes)})")
+    return table
+
+
+def _splits(summary: "PanelSummary") -> Table:
+    table = Table(title="tradable days by default", box=SIMPLE_HEAD, title_justify="left")
+    for heading in ("split", "first day", "last day"):
+        table.add_column(heading)
+    table.add_column("days", justify="right")
+    for split in summary.splits:
+        table.add_row(split.name, split.first, split.last, f"{split.days:,}")
+    return table
+
+
+def _instruments(summary: "PanelSummary") -> Table:
+    columns = summary.instruments
+    left = len(columns) - SHOWN
+    caption = f"and {left} more: --json shows all" if left > 0 else None
+    table = Table(title="instruments", box=SIMPLE_HEAD, title_justify="left", caption=caption, caption_justify="left")
+    for heading in ("name", "role", "first day", "last day"):
+        table.add_column(heading)
+    for heading in ("missing", "days in gaps"):
+        table.add_column(heading, justify="right")
+    for one in columns[:SHOWN]:
+        role = "investable" if one.investable else "context"
+        gone = f"{one.missing:.2%}"
+        table.add_row(escape(one.name), role, one.first or "-", one.last or "-", gone, str(one.gaps))
+    return table
+
+
+def _features(summary: "PanelSummary") -> Table:
+    table = Table(title="features, all days together", box=SIMPLE_HEAD, title_justify="left")
+    table.add_column("name")
+    for heading in ("mean", "deviation", "missing"):
+        table.add_column(heading, justify="right")
+    for one in summary.features:
+        numbers = ("-" if number is None else f"{number:.5g}" for number in (one.mean, one.deviation))
+        table.add_row(one.name, *numbers, f"{one.missing:.2%}")
+    return table

@@ -1,0 +1,63 @@
+"""A plan as a person reads it: owners, transients, base, and the limits that they are held against."""
+
+import json
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from flatwater.cli.terminal import terminal
+from flatwater.errors import MemoryLimitError
+from flatwater.memory.planner import BUDGET_SHARE, Plan, grouped
+from flatwater.units import format_bytes
+
+LEAST_SHARE = 0.001
+"""Owners with less of the state than that are one line together."""
+BAR = 24
+
+
+def print_plan(plan: Plan, *, as_json: bool) -> int:
+    """Print a plan as a table or as JSON. Returns the exit code: 3 where it does not fit."""
+    if as_json:
+        print(json.dumps(plan.to_json(), indent=1))
+    else:
+        show_plan(plan, terminal())
+    return 0 if plan.fits else MemoryLimitError.exit_code
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """Print the plan."""
+    table = Table(title="what the run will hold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("owner", no_wrap=True)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, style="cyan")
+    owners = sorted(grouped(plan.owners, depth=2).items(), key=lambda item: -item[1])
+    shown = [(name, size) for name, size in owners if size >= LEAST_SHARE * plan.total_bytes]
+    rest = owners[len(shown) :]
+    if rest:
+        shown.append((f"{len(rest)} smaller owners", sum(size for _, size in rest)))
+    for name, size in shown:
+        table.add_row(name, *_cells(size, plan.needed_bytes))
+    table.add_row("state, exactly", *_cells(plan.total_bytes, plan.needed_bytes), style="bold", end_section=True)
+    for name, size in plan.transients.items():
+        mark = "" if size < plan.transient_bytes else " (the highest counts)"
+        table.add_row(f"while phase {name} works{mark}", *_cells(size, plan.needed_bytes), style="dim")
+    table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
+    table.add_row("the run at its highest", *_cells(plan.needed_bytes, plan.needed_bytes), style="bold")
+    console.print(table)
+    for name, size in plan.limits.items():
+        console.print(f"limit   {format_bytes(size):>12}  {name}")
+    source = "--budget" if plan.budget is not None else f"{BUDGET_SHARE:.0%} of the tightest limit"
+    console.print(f"budget  {format_bytes(plan.budget_bytes):>12}  {source}")
+    if plan.fits:
+        console.print("[green]it fits[/]")
+        return
+    console.print("[bold red]it does not fit[/]")
+    for line in plan.suggestions:
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _cells(size: int, whole: int) -> tuple[str, str, str]:
+    share = size / whole if whole else 0.0
+    return format_bytes(size), f"{share:.1%}", "█" * round(BAR * share)

@@ -1,0 +1,49 @@
+"""A command whose options are a run's configuration, on top of those of a file."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from flatwater.cli.options import read_options
+from flatwater.config.toml import load_config
+
+
+class OverFile:
+    """A command that has all fields of a configuration, and fields of its own that have defaults."""
+
+    kind: ClassVar[type[Any]]
+    """The configuration: a dataclass."""
+
+    @classmethod
+    def read(cls, program: str, options: Sequence[str]) -> Self:
+        """The options over the settings of the file that --config names.
+
+        Args:
+            program: how the command is called.
+            options: the words after it.
+        """
+        file = config_option(options)
+        base = load_config(cls.kind, file) if file is not None else cls.kind()
+        settings = {field.name: getattr(base, field.name) for field in fields(cls.kind)}
+        return read_options(cls, program, options, cls(**settings))
+
+    def settings(self) -> Any:  # noqa: ANN401  (of `kind`)
+        """The configuration without what belongs to the command."""
+        return self.kind(**{field.name: getattr(self, field.name) for field in fields(self.kind)})
+
+
+def config_option(options: Sequence[str]) -> Path | None:
+    """The value of `--config`."""
+    file = option_value("--config", options)
+    return None if file is None else Path(file)
+
+
+def option_value(name: str, options: Sequence[str]) -> str | None:
+    """The value of `--name VALUE` or `--name=VALUE`, looked up before the options are read as a whole."""
+    for at, word in enumerate(options):
+        if word == name and at + 1 < len(options):
+            return options[at + 1]
+        if word.startswith(f"{name}="):
+            return word.removeprefix(f"{name}=")
+    return None

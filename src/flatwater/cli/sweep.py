@@ -1,0 +1,155 @@
+"""`flatwater sweep erl`, `flatwater sweep grow` and `flatwater sweep teach`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from flatwater.cli.settings import OverFile, config_option, option_value
+from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.runs.grow.config import GrowRunConfig
+from flatwater.runs.teach.config import TeachRunConfig
+
+if TYPE_CHECKING:
+    from flatwater.runs.sweeps.outcome import SweepOutcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(OverFile):
+    """What sweeps of all kinds are given, besides the settings that all trials share."""
+
+    space: Path | None = None
+    """TOML file that says which settings are searched. Left out: that of the sweep in --run."""
+    trials: int | None = None
+    """Trials in all. Left out: 20, or as many as the sweep in --run was asked for."""
+    prune: bool = True
+    """End a trial when its best value so far is below the median of the trials before it at the same round."""
+    run: Path | None = None
+    """Folder for the sweep: new, empty, or one to go on with. Left out: runs/sweep-KIND-DATE-NUMBER."""
+    config: Path | None = None
+    """TOML file with settings that all trials share. Options on the command line win over it."""
+    json: bool = False
+    """Print the result as JSON; progress goes to stderr."""
+
+    @classmethod
+    def read(cls, program: str, options: Sequence[str]) -> Self:
+        """The options over the settings of --config, or of the sweep in --run."""
+        return super().read(program, over_sweep(options))
+
+    def __call__(self) -> int:
+        """Run the trials, then show them."""
+        return run_sweep(self, self.settings())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepErl(Sweep, ErlRunConfig):
+    """Search for the settings with which traders evolve best: many runs, each with settings drawn from a space.
+
+    The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or choices.
+    Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the sweep's folder;
+    one that would not fit into memory is not started, and one that falls behind is ended early. Ctrl-C saves the trial
+    at work; the same command with --run goes on, also after a kill.
+    """
+
+    kind: ClassVar[type[Any]] = ErlRunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepGrow(Sweep, GrowRunConfig):
+    """Search for the settings with which growing networks are learned best: many runs, with settings from a space.
+
+    The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or choices.
+    Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the sweep's folder;
+    one that would not fit into memory is not started, and one that falls behind is ended early. Ctrl-C saves the trial
+    at work; the same command with --run goes on, also after a kill.
+    """
+
+    kind: ClassVar[type[Any]] = GrowRunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepTeach(Sweep, TeachRunConfig):
+    """Search for the settings with which a student learns best: many runs, each with settings drawn from a space.
+
+    The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or choices.
+    Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the sweep's folder;
+    one that would not fit into memory is not started, and one that falls behind is ended early. Ctrl-C saves the trial
+    at work; the same command with --run goes on, also after a kill.
+    """
+
+    kind: ClassVar[type[Any]] = TeachRunConfig
+
+
+def over_sweep(options: Sequence[str]) -> list[str]:
+    """The options, on top of what the sweep in --run was begun with."""
+    run = option_value("--run", options)
+    begun = run is not None and config_option(options) is None and (Path(run) / "base.toml").is_file()
+    return ["--config", str(Path(run) / "base.toml"), *options] if begun and run is not None else [*options]
+
+
+def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig of any kind)
+    """Run the trials that are wanted, show all, and return the exit code."""
+    import json
+    import shlex
+    import signal
+    import sys
+
+    from rich.console import Console
+
+    from flatwater.cli.terminal import WIDTH, terminal
+    from flatwater.errors import ConfigError, FlatwaterError
+
+    try:
+        from flatwater.runs.sweeps.opening import Order
+        from flatwater.runs.sweeps.sweep import sweep
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            f"sweeps need the package {missing.name}, which is not installed. Install it with: "
+            "pip install 'flatwater[sweep]'"
+        ) from missing
+
+    console = Console(stderr=True, width=WIDTH, highlight=False) if command.json else terminal()
+    order = Order(config=config, space=command.space, trials=command.trials, folder=command.run, prune=command.prune)
+    outcome = sweep(order, console)
+    if command.json:
+        sys.stdout.write(json.dumps(outcome.to_json(), indent=1) + "\n")
+    else:
+        show_trials(outcome, console)
+    if outcome.signal:
+        again = shlex.join(["flatwater", "sweep", outcome.trainer, "--run", str(outcome.folder.path)])
+        console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
+        return 128 + signal.SIGTERM if outcome.signal == signal.SIGTERM else 0
+    if outcome.best is None:
+        console.print("no trial has finished; the reasons stand above", style="red")
+        return FlatwaterError.exit_code
+    best = f"flatwater train {outcome.trainer} --config {shlex.quote(str(outcome.folder.best))}"
+    console.print(f"\nsweep folder  {outcome.folder.path}\nbest          {best}", markup=False, soft_wrap=True)
+    return 0
+
+
+def show_trials(outcome: "SweepOutcome", console: Any) -> None:  # noqa: ANN401  (rich's console)
+    """A table of all trials, the best in bold."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("trial", "round", outcome.measured):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("settings")
+    for line in outcome.lines:
+        settings = "  ".join(f"{name} {_shown(value)}" for name, value in line.settings.items())
+        table.add_row(
+            str(line.number),
+            str(line.round),
+            "" if line.value is None else f"{line.value:.4g}",
+            line.state,
+            Text("\n".join([settings, *line.reason.splitlines()[:1]])),
+            style="bold" if line is outcome.best else "",
+        )
+    console.print(table)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

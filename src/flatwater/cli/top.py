@@ -1,0 +1,47 @@
+"""`flatwater top RUN`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True, kw_only=True)
+class Top:
+    """Watch a run: memory by owner against the budget, phases, fitness, and what grows.
+
+    The screen looks at the run's folder once a second and does not touch the run. Of a finished or stopped run it shows
+    the end. Where the output is no terminal it is printed once.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run's folder."""
+    once: bool = False
+    """Print the screen once as text, and end."""
+
+    def __call__(self) -> int:
+        """Show the run until the user quits, or print it once.
+
+        Raises:
+            RunError: there is no run, or one of its files is damaged.
+        """
+        import time
+
+        from flatwater.cli.terminal import terminal
+        from flatwater.tui.follow import follow
+
+        followed = follow(self.run)
+        console = terminal()
+        if self.once or not console.is_terminal:
+            from flatwater.tui.once import print_once
+
+            print_once(followed, console, time.time())
+            return 0
+        from flatwater.tui.app import Top as Screen
+
+        screen = Screen(followed)
+        fault = screen.run()
+        if fault is not None:
+            raise fault
+        return screen.return_code or 0

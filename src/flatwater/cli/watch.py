@@ -1,0 +1,197 @@
+"""`flatwater watch [options] -- COMMAND ...`."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+KEPT = Path(".flatwater", "watch", "last.json")
+"""Where the newest result is kept, below the working folder."""
+FLAGS = ("-h", "--help")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Run a training program, and say what grows in it: who holds it, which line made it, when memory ends.
+
+    The command stands after the options: `flatwater watch -- python train.py --lr 3e-4`, `flatwater watch train.py`, or
+    `flatwater watch -- -m package.train`. Its output, arguments and exit code stay its own; findings are told on stderr
+    when it has ended.
+    """
+
+    steps_from: Literal["auto", "update", "episode", "step", "epoch", "second"] = "auto"
+    """What growth is told by: optimizer steps, environment resets, environment steps, DataLoader epochs, or seconds.
+    `auto` takes the slowest of them that comes by regularly."""
+    budget: str | None = None
+    """Memory at which the program would have to stop, such as 8GiB: the date of death is told for it. The machine's or
+    the container's limit if left out."""
+    json: str | None = None
+    """Write the result as JSON to this file (its name ends in .json); without a name, to stdout after the program's own
+    output."""
+    html: Path | None = None
+    """Write the result as a web page to this file: the findings, and memory over time. Needs plotly, which
+    `pip install 'flatwater[train]'` brings."""
+    against: str | None = None
+    """Compare the findings with those of an earlier run: `last`, or a file that --json wrote."""
+    attach: int | None = None
+    """Look at a running process, by its number, from outside, instead of running a command."""
+    seconds: float = 20.0
+    """How long --attach looks."""
+    command: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """The program's command."""
+
+    @staticmethod
+    def read(program: str, options: Sequence[str]) -> "Watch":
+        """The options up to `--` or the first word that is none; the rest is the program's command."""
+        from flatwater.cli.options import read_options
+
+        own, command = split(options)
+        read = read_options(Watch, f"{program} [options] -- COMMAND", own)
+        return replace(read, command=tuple(command))
+
+    def __call__(self) -> int:
+        """Run or look, and tell.
+
+        Raises:
+            ConfigError: there is nothing to run, or an option cannot be used.
+        """
+        from flatwater.memory.watch.runner import watch_command
+        from flatwater.units import parse_bytes
+
+        limit = None if self.budget is None else parse_bytes(self.budget)
+        before = None if self.against is None else earlier(self.against)
+        check_places(None if self.json in {None, "-"} else self.json, self.html)
+        if self.attach is not None:
+            from flatwater.memory.watch.outside import look_at
+
+            code, summary = 0, look_at(self.attach, self.seconds, limit)
+        else:
+            unit = None if self.steps_from == "auto" else self.steps_from
+            ended = watch_command(self.command, unit=unit, limit=limit)
+            code, summary = ended.code, ended.summary
+        self._tell(summary, before)
+        return code
+
+    def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None) -> None:
+        import sys
+
+        from rich.console import Console
+
+        from flatwater.cli.terminal import WIDTH
+        from flatwater.errors import FlatwaterError
+        from flatwater.memory.watch.terminal import lines_of
+
+        text = as_text(summary)
+        places = [str(KEPT)] if _kept(text) else []
+        if self.json == "-":
+            sys.stdout.write(text)
+        elif self.json is not None:
+            Path(self.json).write_text(text, encoding="utf-8")
+            places.append(self.json)
+        console = Console(stderr=True, highlight=False)
+        console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+        for line in lines_of(summary, before):
+            console.print(line, markup=False, soft_wrap=True)
+        if self.html is not None:
+            try:
+                self._draw(summary, self.html)
+            except FlatwaterError as error:  # the exit code is the program's
+                console.print(f"no page: {error}", markup=False, soft_wrap=True)
+            else:
+                places.append(str(self.html))
+        if places:
+            console.print(f"kept in {', '.join(places)}", markup=False, soft_wrap=True)
+
+    @staticmethod
+    def _draw(summary: dict[str, Any], out: Path) -> None:
+        from flatwater.reports.watch_page import write_watch_page
+        from flatwater.reports.watch_records import watch_of
+
+        write_watch_page(watch_of(summary), out)
+
+
+def split(options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options of `watch` itself, and the command. A bare `--json` becomes `--json -`."""
+    words, own = list(options), list[str]()
+    while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
+        word = words.pop(0)
+        own.append(word)
+        if "=" in word or word in FLAGS:
+            continue
+        if word == "--json" and not (words and words[0].endswith(".json")):
+            own.append("-")
+        elif words:
+            own.append(words.pop(0))
+    return own, words[1:] if words[:1] == ["--"] else words
+
+
+def earlier(named: str) -> dict[str, Any]:
+    """The result of an earlier run.
+
+    Raises:
+        ConfigError: there is none, or the file is no such result.
+    """
+    import json
+
+    from flatwater.errors import ConfigError
+
+    path = KEPT if named == "last" else Path(named)
+    if not path.is_file():
+        raise ConfigError(f"--against {named}: there is no file {path}. Run once without --against to make it.")
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or "findings" not in found:
+        raise ConfigError(f"--against {named}: {path} was not written by `flatwater watch --json`")
+    return found
+
+
+def as_text(summary: dict[str, Any]) -> str:
+    """The result as JSON, with each list of numbers on one line."""
+    import json
+
+    # A line break is structure here: inside of texts JSON escapes it.
+    return re.sub(r'\[\n[^\[\]{}"]*\]', _on_one_line, json.dumps(summary, indent=1)) + "\n"
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    return f"[{' '.join(found[0][1:-1].split())}]"
+
+
+def check_places(json: str | None, html: Path | None) -> None:
+    """Find out before the program starts what would fail when it has ended, hours later.
+
+    Args:
+        json: file that is asked for.
+        html: page that is asked for.
+
+    Raises:
+        ConfigError: a file cannot be written there, or the page cannot be made.
+    """
+    import os
+    from importlib.util import find_spec
+
+    from flatwater.errors import ConfigError
+
+    if html is not None and find_spec("plotly") is None:
+        raise ConfigError(
+            "--html needs plotly, which is not installed. Install it with: pip install 'flatwater[train]'"
+        )
+    for option, named in (("--json", json), ("--html", html)):
+        path = None if named is None else Path(named)
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
+            raise ConfigError(f"{option} {path}: no file can be written there. Name a file in a folder that exists.")
+
+
+def _kept(text: str) -> bool:
+    """Keep the result for `--against last`; not where the working folder cannot be written."""
+    try:
+        KEPT.parent.mkdir(parents=True, exist_ok=True)
+        KEPT.write_text(text, encoding="utf-8")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Configuration: frozen dataclasses beside their components, read from and written to TOML."""

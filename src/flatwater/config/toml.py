@@ -1,0 +1,163 @@
+"""Configurations from TOML and to TOML.
+
+A file that `dump_config` wrote teaches: each key stands under the sentence that documents its field, and a field
+without a value is there as a comment. `load_config(cls, file) == config` for every configuration that was dumped.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from flatwater.config.convert import did_you_mean, from_plain, to_plain, wanted
+from flatwater.config.docs import field_docs
+from flatwater.errors import ConfigError, RunError
+
+C = TypeVar("C")
+
+
+def load_config(cls: type[C], path: Path) -> C:
+    """The configuration in the file. Fields that it leaves out keep their defaults.
+
+    Raises:
+        ConfigError: the file cannot be read, is not TOML (with the line), or does not fit `cls`.
+    """
+    return from_mapping(cls, read_toml(path), str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The file's tables and values, unchecked.
+
+    Raises:
+        ConfigError: the file is missing, unreadable, not UTF-8 or not TOML; the last with line and column.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as fault:
+        raise ConfigError(f"{path}: not valid TOML: {fault}") from fault
+    except UnicodeDecodeError as fault:
+        raise ConfigError(f"{path}: not a text file in UTF-8 (byte {fault.start}). Save it as UTF-8.") from fault
+    except OSError as fault:
+        raise ConfigError(f"{path}: cannot be read: {fault.strerror}. Give the path of a TOML file.") from fault
+
+
+def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
+    """`mapping`, with nested mappings for nested configurations, as a `cls`.
+
+    Args:
+        cls: a `@config` class.
+        mapping: values by field name; what is left out keeps its default.
+        where: what the values come from, such as a file's name; every error begins with it.
+
+    Raises:
+        ConfigError: an unknown field (with the nearest known one), a wrong type, a missing value, or a value that the
+            class itself refuses.
+    """
+    try:
+        built = _build(cls, mapping, "")
+    except ConfigError as fault:
+        raise ConfigError(f"{where}: {fault}") from fault
+    assert isinstance(built, cls)  # noqa: S101  (for the type checker: `_build` calls `cls`)
+    return built
+
+
+def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
+    known = {f.name: f for f in fields(cls)}
+    hints = get_type_hints(cls)
+    values: dict[str, object] = {}
+    for name, given in mapping.items():
+        dotted = f"{path}.{name}" if path else name
+        if name not in known:
+            hint = did_you_mean(name, list(known)) or f" Known here: {', '.join(known)}."
+            raise ConfigError(f"{dotted}: there is no such setting.{hint}")
+        values[name] = from_plain(hints[name], given, dotted, _build)
+    for name, declared in known.items():
+        if name not in values and _has_no_default(declared):
+            raise ConfigError(
+                f"{f'{path}.{name}' if path else name}: is missing and has no default. Give {wanted(hints[name])}."
+            )
+    return cls(**values)
+
+
+def _has_no_default(declared: Field[Any]) -> bool:
+    return declared.default is MISSING and declared.default_factory is MISSING
+
+
+def to_mapping(config: object) -> dict[str, Any]:
+    """The configuration as nested plain values. A field that is None is in it as None."""
+    mapping: dict[str, Any] = {}
+    for name, value in _items(config):
+        mapping[name] = to_mapping(value) if is_dataclass(value) else to_plain(value)
+    return mapping
+
+
+def _items(config: object) -> Iterator[tuple[str, object]]:
+    assert is_dataclass(config)  # noqa: S101  (for the type checker)
+    assert not isinstance(config, type)  # noqa: S101
+    for f in fields(config):
+        yield f.name, getattr(config, f.name)
+
+
+def dump_config(config: object, path: Path) -> None:
+    """Write the configuration as TOML with the field documentation as comments; the file appears whole or not at all.
+
+    Raises:
+        RunError: the folder cannot be written to.
+    """
+    # `storage` is a layer above: what it stores is configured by classes that are declared here.
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(dumps_config(config))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as fault:
+        draft.unlink(missing_ok=True)
+        raise RunError(
+            f"{path}: cannot be written: {fault.strerror}. Choose a folder with space that you may write to."
+        ) from fault
+
+
+def dumps_config(config: object) -> str:
+    """The TOML text that `dump_config` writes."""
+    return "\n".join(_lines(config, "")).strip("\n") + "\n"
+
+
+def _lines(config: object, table: str) -> Iterator[str]:
+    cls: Any = type(config)
+    documented = field_docs(cls)
+    nested: list[tuple[str, object]] = []
+    for name, value in _items(config):
+        if is_dataclass(value):
+            nested.append((name, value))
+            continue
+        yield from _comment(documented.get(name, ""))
+        yield f"# {name} =" if value is None else f"{name} = {_literal(to_plain(value))}"
+    for name, value in nested:
+        dotted = f"{table}.{name}" if table else name
+        yield ""
+        yield from _comment(documented.get(name, ""))
+        yield f"[{dotted}]"
+        yield from _lines(value, dotted)
+
+
+def _comment(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        yield f"# {line}".rstrip()
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
+    raise TypeError(f"a configuration cannot hold a {type(value).__name__}")

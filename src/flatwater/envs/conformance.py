@@ -1,0 +1,257 @@
+"""A conformance suite for any `gymnasium.Env`: what a long run takes for granted, and Gymnasium's checker does not ask.
+
+    assert check_env_conformance(lambda: MyEnv()) == []
+
+It plays whole episodes: twice from one seed, which must agree to the bit; and again and again, which must not grow.
+Observations are compared by digest, so a large one costs no memory here. The tests of the suite hold an env for each
+finding.
+"""
+
+import gc
+import hashlib
+import random
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+Env = gymnasium.Env[Any, Any]
+_STEP_PARTS = 5
+_RESET_PARTS = 2
+_SMALL_BLOCK = 128
+"""Bytes. Smaller blocks are not weighed, because torch 2.13 keeps some for each address at which it made a tensor. A
+leak of small things shows in the list or dict that grows to hold them."""
+
+
+@dataclass
+class _Record:
+    """What was seen: one entry for each call, and sentences about what should not have been."""
+
+    calls: list[tuple[str, float, bool, bool]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+    def find(self, sentence: str) -> None:
+        """Note a finding once."""
+        if sentence not in self.findings:
+            self.findings.append(sentence)
+
+
+def check_env_conformance(
+    make_env: Callable[[], Env], *, episodes: int = 3, seed: int = 0, max_steps: int = 10_000
+) -> list[str]:
+    """Play episodes and tell what would break a long run.
+
+    Args:
+        make_env: called twice; the two envs must behave alike.
+        episodes: for each of the comparisons; at least 2.
+        seed: of the resets and of the actions, which are drawn from the action space.
+        max_steps: an episode that is longer counts as one that does not end.
+
+    Returns:
+        Sentences, one for each kind of finding; empty if the env conforms.
+    """
+    env = make_env()
+    first = _play(env, episodes, seed, max_steps)
+    findings = first.findings
+    if not first.calls:
+        return findings
+    again = _play(env, episodes, seed, max_steps)
+    other = _play(make_env(), episodes, seed, max_steps)
+    for name, second in (("the same env, reset with the same seed", again), ("a second env with the same seed", other)):
+        at = _first_difference(first, second)
+        if at is not None:
+            findings.append(f"{name.capitalize()} and given the same actions behaves differently from call {at} on.")
+    used = _global_generators_used(env, seed, max_steps)
+    if used:
+        findings.append(
+            f"The global generator of {' and '.join(used)} was used or seeded: draw from self.np_random instead."
+        )
+    return findings + _growth(env, episodes, seed, max_steps)
+
+
+def _play(env: Env, episodes: int, seed: int, max_steps: int) -> _Record:
+    """Reset with the seed, then without; each episode to its end."""
+    record = _Record()
+    env.action_space.seed(seed)
+    kept: tuple[Any, str, str] | None = None
+    for episode in range(episodes):
+        answer: Any = env.reset(seed=seed) if episode == 0 else env.reset()
+        if not (isinstance(answer, tuple) and len(answer) == _RESET_PARTS and isinstance(answer[1], dict)):
+            record.find(f"reset() returned {_kind(answer)}: must be an observation and an info dict.")
+            return record
+        _check_kept(kept, record)
+        kept = _check_observation(env, answer[0], "reset()", record)
+        record.calls.append((kept[1], 0.0, False, False))
+        for _ in range(max_steps):
+            step: Any = env.step(env.action_space.sample())
+            if not (isinstance(step, tuple) and len(step) == _STEP_PARTS and isinstance(step[4], dict)):
+                record.find(
+                    f"step() returned {_kind(step)}: must be observation, reward, terminated, truncated and an info."
+                )
+                return record
+            _check_kept(kept, record)
+            kept = _check_observation(env, step[0], "step()", record)
+            record.calls.append((kept[1], *_check_outcome(step, record)))
+            if step[2] or step[3]:
+                break
+        else:
+            record.find(f"An episode was not over after {max_steps} steps: terminated or truncated must become True.")
+            return record
+    return record
+
+
+def _check_observation(env: Env, observation: Any, call: str, record: _Record) -> tuple[Any, str, str]:  # noqa: ANN401
+    """Note what is wrong with the observation; returns it with its digest and where it came from."""
+    if not env.observation_space.contains(observation):
+        record.find(f"{call} returned an observation that is not in the observation space: {_described(observation)}.")
+    for path, part in _parts(observation):
+        if isinstance(part, np.ndarray) and part.dtype.kind == "f" and not np.isfinite(part).all():
+            record.find(f"{call} returned an observation{path} with NaN or infinity: no network survives it.")
+    return observation, _digest(observation), call
+
+
+def _check_kept(kept: tuple[Any, str, str] | None, record: _Record) -> None:
+    """An observation must still be what it was when the next one has been made."""
+    if kept is not None and _digest(kept[0]) != kept[1]:
+        record.find(
+            f"An observation returned by {kept[2]} was changed by the next call: who keeps it keeps something else. "
+            "Return a copy, or a view of something that is never written."
+        )
+
+
+def _check_outcome(step: tuple[Any, ...], record: _Record) -> tuple[float, bool, bool]:
+    _, reward, terminated, truncated, _ = step
+    if not isinstance(reward, Real) or not np.isfinite(float(reward)):
+        record.find(f"step() returned the reward {reward!r} ({_kind(reward)}): must be a finite number.")
+        reward = 0.0
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            record.find(f"step() returned {name} = {flag!r} ({_kind(flag)}): must be a bool.")
+    return float(reward), bool(terminated), bool(truncated)
+
+
+def _first_difference(one: _Record, other: _Record) -> int | None:
+    pairs = zip(one.calls, other.calls, strict=False)
+    for at, (a, b) in enumerate(pairs):
+        if a != b:
+            return at
+    return None if len(one.calls) == len(other.calls) else min(len(one.calls), len(other.calls))
+
+
+def _growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str]:
+    """Replay the same episodes: what is held afterwards must be what was held before.
+
+    Only growth in every single round counts, so a cache that fills once is no finding.
+    """
+    traced, tensors = [], []
+    with _memory_traced():
+        # The first round may fill caches; its end is where counting begins.
+        for _ in range(episodes + 1):
+            _play(env, episodes, seed, max_steps)
+            gc.collect()
+            traced.append(_traced_bytes())
+            tensors.append(_tensor_bytes())
+    findings = []
+    for what, held in (("Python and NumPy memory", traced), ("tensors", tensors)):
+        growth = np.diff(held)
+        if (growth > 0).all():
+            findings.append(
+                f"{int(np.median(growth))} bytes more of {what} are held after each round of {episodes} episodes: "
+                "something is kept across resets."
+            )
+    return findings
+
+
+@contextmanager
+def _memory_traced() -> Iterator[None]:
+    """Trace allocations, and set aside what exists already, so that collecting looks at what is new alone."""
+    was_tracing = tracemalloc.is_tracing()
+    if not was_tracing:
+        tracemalloc.start()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if not was_tracing:
+            tracemalloc.stop()
+
+
+def _traced_bytes() -> int:
+    """Bytes of the blocks that were allocated since tracing began and are still held."""
+    return sum(trace.size for trace in tracemalloc.take_snapshot().traces if trace.size > _SMALL_BLOCK)
+
+
+def _tensor_bytes() -> int:
+    """Bytes of the tensors made since `gc.freeze` that the garbage collector knows."""
+    alive = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in alive}.values())
+
+
+def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
+    """The global generators that move while reset and step run, in one episode."""
+    env.action_space.seed(seed)
+    before = _global_generators()
+    env.reset(seed=seed)
+    used = {name for name, state in _global_generators().items() if state != before[name]}
+    for _ in range(max_steps):
+        action = env.action_space.sample()
+        before = _global_generators()
+        step = env.step(action)
+        used |= {name for name, state in _global_generators().items() if state != before[name]}
+        if step[2] or step[3]:
+            break
+    return sorted(used)
+
+
+def _global_generators() -> dict[str, str]:
+    return {
+        "random": _hexdigest(repr(random.getstate()).encode()),
+        "numpy.random": repr(np.random.get_state(legacy=False)),  # noqa: NPY002  (whether it is used is the question)
+        "torch": _hexdigest(torch.get_rng_state().numpy().tobytes()),
+    }
+
+
+def _parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """The arrays and numbers of a nested observation, with their paths."""
+    if isinstance(observation, dict):
+        for key in sorted(observation):
+            yield from _parts(observation[key], f"{path}[{key!r}]")
+    elif isinstance(observation, tuple | list):
+        for index, part in enumerate(observation):
+            yield from _parts(part, f"{path}[{index}]")
+    else:
+        yield path, observation
+
+
+def _digest(observation: Any) -> str:  # noqa: ANN401
+    whole = hashlib.sha256()
+    for path, part in _parts(observation):
+        array = np.asarray(part)
+        whole.update(f"{path}{array.dtype.str}{array.shape}".encode())
+        whole.update(array.tobytes() if array.dtype != object else repr(part).encode())
+    return whole.hexdigest()
+
+
+def _hexdigest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _kind(value: Any) -> str:  # noqa: ANN401
+    return f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple) else type(value).__name__
+
+
+def _described(observation: Any) -> str:  # noqa: ANN401
+    shown = [f"{path} {_kind(part)}" for path, part in _parts(observation) if not isinstance(part, np.ndarray)]
+    shown += [
+        f"{path} {part.dtype} {part.shape} from {part.min()} to {part.max()}"
+        for path, part in _parts(observation)
+        if isinstance(part, np.ndarray) and part.size
+    ]
+    return ", ".join(text.strip() for text in shown)

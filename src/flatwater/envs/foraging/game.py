@@ -1,0 +1,106 @@
+"""The game in mettagrid's words, and maps for it. The one module that imports mettagrid, which takes a second."""
+
+import numpy as np
+from mettagrid.config.action_config import ActionsConfig, ChangeVibeActionConfig
+from mettagrid.config.filter import actorHas, isNot
+from mettagrid.config.game_value import InventoryValue
+from mettagrid.config.handler_config import Handler
+from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config
+from mettagrid.config.mettagrid_config import AgentConfig, GameConfig, GridObjectConfig, WallConfig
+from mettagrid.config.mutation import updateActor
+from mettagrid.config.obs_config import GlobalObsConfig, ObsConfig
+from mettagrid.config.reward_config import reward
+from mettagrid.mettagrid_c import GameConfig as CompiledConfig
+from mettagrid.mettagrid_c import MettaGrid
+
+from flatwater.envs.foraging.config import ForagingConfig
+
+ORE, DELIVERED = "ore", "delivered"
+OWN_TOKENS = 4
+"""Of the episode's progress, and of the agent's last action, whether it moved, and what it was paid."""
+AGENT_TOKENS = 6
+"""What it is, its group, its number, its ore, and up to two for what it has delivered (65,535 at most)."""
+EMPTY, WALL, MINE, DEPOT = "empty", "wall", "mine", "depot"
+
+
+class Game:
+    """A foraging game, compiled once; `begin` builds a simulator for each episode."""
+
+    def __init__(self, config: ForagingConfig) -> None:
+        self.tokens = max(config.tokens, most_tokens(config))
+        """Tokens that a simulator has room for, for each agent: it stops where what is seen does not fit."""
+        rules = _rules(config, self.tokens)
+        self._size = config.size
+        self._compiled, agents = _compiled(rules)
+        inside = (config.size - 2) ** 2
+        counts = {MINE: config.mines, DEPOT: config.depots, WALL: config.walls}
+        placed = [name for name, count in counts.items() for _ in range(count)] + agents
+        self._cells = np.array(placed + [EMPTY] * (inside - len(placed)), dtype=object)
+        self.actions = tuple(action.name for action in rules.actions.actions())
+        ids = rules.id_map()
+        self.features = {feature.name: int(feature.id) for feature in ids.features()}
+        """Numbers of the features in tokens, by name."""
+        self.tags = {name.removeprefix("type:"): at for at, name in enumerate(ids.tag_names())}
+        """Values of the feature `tag`, by the name of what stands there."""
+
+    def begin(self, seed: int) -> MettaGrid:
+        """A simulator at the start of the episode that `seed` says, map included."""
+        seed %= 2**64
+        return MettaGrid(self._compiled, self._map(seed), seed % 2**32)
+
+    def _map(self, seed: int) -> list[list[str]]:
+        cells = np.full((self._size, self._size), WALL, dtype=object)
+        inside = (self._size - 2, self._size - 2)
+        cells[1:-1, 1:-1] = np.random.default_rng(seed).permutation(self._cells).reshape(inside)
+        return cells.tolist()
+
+
+def most_tokens(config: ForagingConfig) -> int:
+    """Tokens of a view in which everything is that can be."""
+    cells = config.window**2
+    agents = min(config.agents, cells)
+    others = config.mines + config.depots + config.walls + most_of_the_border(config)
+    return OWN_TOKENS + AGENT_TOKENS * agents + min(others, cells - agents)
+
+
+def most_of_the_border(config: ForagingConfig) -> int:
+    """Cells of the wall around the map that are in sight at once, at most."""
+    size, radius = config.size, config.window // 2
+    spans = [(min(at, radius) + min(size - 1 - at, radius) + 1, at, size - 1 - at) for at in range(1, size - 1)]
+    seen = [(span, (before <= radius) + (after <= radius)) for span, before, after in spans]
+    return max(high * across + wide * down - high * wide for down, high in seen for across, wide in seen)
+
+
+def _rules(config: ForagingConfig, tokens: int) -> GameConfig:
+    return GameConfig(
+        num_agents=config.agents,
+        max_steps=config.steps,
+        episode_truncates=True,
+        resource_names=[ORE, DELIVERED],
+        actions=ActionsConfig(change_vibe=ChangeVibeActionConfig(enabled=False)),
+        obs=ObsConfig(
+            width=config.window,
+            height=config.window,
+            num_tokens=tokens,
+            global_obs=GlobalObsConfig(last_action_move=True),
+        ),
+        protocol_details_obs=False,
+        objects={
+            WALL: WallConfig(),
+            MINE: GridObjectConfig(
+                name=MINE,
+                on_use_handler=Handler(filters=[isNot(actorHas({ORE: 1}))], mutations=[updateActor({ORE: 1})]),
+            ),
+            DEPOT: GridObjectConfig(
+                name=DEPOT,
+                on_use_handler=Handler(filters=[actorHas({ORE: 1})], mutations=[updateActor({ORE: -1, DELIVERED: 1})]),
+            ),
+        },
+        agent=AgentConfig(rewards={DELIVERED: reward(InventoryValue(item=DELIVERED), weight=config.price)}),
+    )
+
+
+def _compiled(rules: GameConfig) -> tuple[CompiledConfig, list[str]]:
+    """The simulator's own configuration, and what a map calls each of its agents."""
+    compiled, names = convert_to_cpp_game_config(rules)
+    return compiled, list(names.get("agent.agent", ["agent.agent"]))  # one agent alone keeps its name

@@ -1,0 +1,225 @@
+"""A teacher for the foraging game: a wave from what each agent wants, through what it sees, back to the agent.
+
+All agents' waves run together, one array operation for a step of all of them. What an agent does not see, it heads for:
+the mine or depot that it saw last, or, while it knows none, a place to explore. Everything is read from observations,
+also whether the agent moved, so it does not matter whose action was executed.
+
+Axes: N agents, E x A in order; C cells of the window with a border around it, row by row.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flatwater.envs.foraging.world import ForagingWorld
+from flatwater.envs.world import PADDING, Array
+
+ELSEWHERE, WALL, MINE, DEPOT, AGENT = range(5)
+"""What a cell holds; the first is nothing."""
+COMPASS = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)], np.int16)
+"""Rows and columns of a step in each direction of exploring, clockwise from north."""
+DICE = (np.uint64(6364136223846793005), np.uint64(1442695040888963407))
+"""Factor and summand of each agent's random numbers (Knuth's MMIX). Which way to explore is drawn, or agents circle."""
+TOWARDS = np.array((0, 0, 3, 3, 1, 1, 2, 2))
+"""For each of these directions, the side to step to, of `SIDES`."""
+SIDES = {"move_north": (-1, 0), "move_south": (1, 0), "move_west": (0, -1), "move_east": (0, 1)}
+NOWHERE = np.int16(2**14)
+
+
+class Seen(NamedTuple):
+    """What agents see in one step."""
+
+    cells: Array
+    """uint8 [N, C]: what each holds."""
+    carries: Array
+    """Bool [N]: the agent has ore."""
+    shift: Array
+    """int16 [N, 2]: rows and columns that it has moved since the last step."""
+
+
+class SearchTeacher:
+    """A `Teacher` that takes the shortest way it sees. It remembers two places, a goal and a heading for each agent."""
+
+    def __init__(self, world: ForagingWorld) -> None:
+        self._spaces = world.spaces
+        agents = self._spaces.envs * self._spaces.agents
+        self._eyes = _Eyes(world)
+        self._side = world.window + 2
+        self._middle = (self._side // 2) * (self._side + 1)
+        """The cell of the agent itself."""
+        names = list(SIDES)
+        self._move = np.array([self._spaces.actions.index(name) for name in names])
+        self._beside = self._middle + np.array([row * self._side + column for row, column in SIDES.values()])
+        """The cells around the agent, one for each move."""
+        at = np.arange(self._side, dtype=np.int16) - self._side // 2
+        self._row, self._column = np.repeat(at, self._side), np.tile(at, self._side)
+        self._reach = (world.window // 2 + 1, 2 * world.window)
+        """Cells to a goal: the least, and what it is less than. The least is out of sight."""
+        number = np.arange(agents) % self._spaces.agents
+        self._prefers = np.where(number[:, None] % 2, (4, 3, 2, 1), (1, 2, 3, 4))
+        """int [N, 4]: the largest of equal ones is taken. Neighbours differ, or they would bar each other's way."""
+        self._starts = number.astype(np.uint64)
+        self._dice = self._starts.copy()
+        self._heading = np.zeros(agents, np.int64)
+        self._goal = np.zeros((agents, 2), np.int16)
+        """int16 [N, 2]: rows and columns to where the agent explores."""
+        self._longest = 3 * world.window
+        self._patience = np.zeros(agents, np.int64)
+        """Steps for which an agent still heads for what it does not see."""
+        self._place = np.zeros((agents, 2, 2), np.int16)
+        """The same, to the mine and the depot that it saw last."""
+        self._knows = np.zeros((agents, 2), np.bool_)
+
+    def begin_(self, which: Array) -> None:
+        """Forget places, and explore from the start: the first turns of an agent are the same in each episode."""
+        agents = np.repeat(which, self._spaces.agents)
+        self._knows[agents] = False
+        self._dice[agents] = self._starts[agents]
+        self._turn_(np.flatnonzero(agents))
+
+    def step_batch(self, obs: Array, actions_out: Array) -> None:
+        """Write the first move of each agent's way."""
+        seen = self._eyes.look(obs.reshape(len(self._heading), *self._spaces.obs))
+        self._remember_(seen)
+        wanted = np.where(seen.carries, DEPOT, MINE)[:, None]
+        targets = seen.cells == wanted
+        blind = ~targets.any(1)
+        self._head_for_(targets, blind, seen)
+        side = wave(targets, seen.cells == ELSEWHERE, self._beside, self._prefers, self._side)
+        lost = np.flatnonzero(side < 0)
+        self._turn_(lost)
+        side[lost] = TOWARDS[self._heading[lost]]
+        actions_out[...] = self._move[side].reshape(actions_out.shape)
+
+    def _remember_(self, seen: Seen) -> None:
+        """Carry places and goals along with the agent, and take up the nearest mine and depot that it sees."""
+        self._place -= seen.shift[:, None]
+        self._goal -= seen.shift
+        away = np.abs(self._row) + np.abs(self._column)
+        for at, kind in enumerate((MINE, DEPOT)):
+            distance = np.where(seen.cells == kind, away, NOWHERE)
+            nearest = distance.argmin(1)
+            sees = distance[np.arange(len(nearest)), nearest] < NOWHERE
+            self._place[sees, at, 0] = self._row[nearest[sees]]
+            self._place[sees, at, 1] = self._column[nearest[sees]]
+            self._knows[sees, at] = True
+
+    def _head_for_(self, targets: Array, blind: Array, seen: Seen) -> None:
+        """Give agents that do not see what they want the cell within reach nearest to where they know it, or to a goal.
+
+        Where no cell is nearer than the agent itself, or it has gone to and fro behind a wall for longer than a way
+        takes, it forgets the place and explores elsewhere.
+        """
+        self._patience[~blind] = self._longest
+        if not blind.any():
+            return
+        agents, wanted = np.flatnonzero(blind), seen.carries[blind].astype(np.int64)
+        knows = self._knows[agents, wanted]
+        place = np.where(knows[:, None], self._place[agents, wanted], self._goal[agents])
+        distance = np.abs(self._row - place[:, :1]) + np.abs(self._column - place[:, 1:])
+        distance[~reachable(seen.cells[agents] == ELSEWHERE, self._middle, self._side)] = NOWHERE
+        nearest = distance.argmin(1)
+        targets[agents, nearest] = True
+        is_nearer = distance[np.arange(len(agents)), nearest] < np.abs(place).sum(1)
+        self._patience[agents] -= 1
+        gives_up = ~is_nearer | (self._patience[agents] < 0)
+        self._knows[agents[gives_up], wanted[gives_up]] = False
+        self._turn_(agents[gives_up])
+
+    def _turn_(self, which: Array) -> None:
+        """Have agents, of these numbers, explore elsewhere: what they have headed for leads no further."""
+        if not len(which):
+            return
+        self._patience[which] = self._longest
+        self._dice[which] = self._dice[which] * DICE[0] + DICE[1]
+        drawn = (self._dice[which] >> 32).astype(np.int64)
+        self._heading[which] = drawn % len(COMPASS)
+        far = self._reach[0] + drawn // len(COMPASS) % (self._reach[1] - self._reach[0])
+        self._goal[which] = COMPASS[self._heading[which]] * far[:, None]
+
+
+class _Eyes:
+    """Reads cells, ore and movement from tokens."""
+
+    def __init__(self, world: ForagingWorld) -> None:
+        side, spaces = world.window + 2, world.spaces
+        self._features = world.features
+        self._cell = np.zeros(PADDING + 1, np.int64)
+        """Cell of a packed position; the corner, which nobody reaches, for all that are none."""
+        for row in range(world.window):
+            for column in range(world.window):
+                self._cell[row << 4 | column] = (row + 1) * side + column + 1
+        self._middle = (world.window // 2) * (16 + 1)
+        self._kind = np.zeros(PADDING + 1, np.uint8)
+        for kind, name in ((WALL, "wall"), (MINE, "mine"), (DEPOT, "depot"), (AGENT, "agent")):
+            self._kind[world.tags[name]] = kind
+        border = np.full((side, side), WALL, np.uint8)
+        border[1:-1, 1:-1] = ELSEWHERE
+        self._empty = border.ravel()
+        self._steps = np.array([SIDES.get(name, (0, 0)) for name in spaces.actions], np.int16)
+        self._agents = np.arange(spaces.envs * spaces.agents)
+
+    def look(self, tokens: Array) -> Seen:
+        """What tokens uint8 [N, K, 3] say."""
+        position, feature, value = np.ascontiguousarray(np.moveaxis(tokens, 2, 0))
+        is_tag = feature == self._features["tag"]
+        cells = np.tile(self._empty, (len(tokens), 1))
+        cells[self._agents[:, None], self._cell[position] * is_tag] = self._kind[value]
+        cells[:, 0] = WALL
+        has_ore = (feature == self._features["inv:ore"]) & (position == self._middle) & (value > 0)
+        action = np.where(feature == self._features["last_action"], value, 0).max(1)
+        moved = ((feature == self._features["last_action_move"]) & (value == 1)).any(1)
+        return Seen(cells, has_ore.any(1), self._steps[action] * moved[:, None])
+
+
+def wave(targets: Array, free: Array, beside: Array, prefers: Array, side: int) -> Array:
+    """Which of the cells beside an agent a wave from its targets comes to first.
+
+    Args:
+        targets: bool [N, C]: where the waves start, none of it at the border.
+        free: bool [N, C]: where they pass, nothing of the border.
+        beside: int [4]: the cells beside the agents.
+        prefers: int [N, 4], 1 to 4: of cells that the wave comes to together, the largest is taken.
+        side: cells of a row.
+
+    Returns:
+        int [N], 0 to 3, or -1 where it comes to none.
+    """
+    rows = _spread(targets, free, side)
+    agents, cells = targets.shape
+    bit = (np.arange(agents) * cells)[:, None] + beside
+    packed = _packed(rows, targets.size)
+    steps = len(rows) - (packed[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
+    first = (steps * 8 - prefers).argmin(1)
+    return np.where(steps.min(1) < len(rows), first, -1)
+
+
+def reachable(free: Array, middle: int, side: int) -> Array:
+    """Bool [N, C]: the cells of `free` to which a way leads from the agents, who stand in the cell `middle`."""
+    start = np.zeros_like(free)
+    start[:, middle] = True
+    last = _packed(_spread(start, free, side)[-1:], free.size)[0]
+    return np.unpackbits(last, count=free.size, bitorder="little").reshape(free.shape).view(np.bool_) & free
+
+
+def _spread(start: Array, free: Array, side: int) -> list[int]:
+    """Where waves are after each step, until they stand still.
+
+    All cells of all agents are bits of one integer, so a step of all waves is four shifts of it.
+    """
+    rows: list[int] = []
+    reached, passable = _bits(start), _bits(start | free)
+    while not rows or reached != rows[-1]:
+        rows.append(reached)
+        reached = (reached | reached << 1 | reached >> 1 | reached << side | reached >> side) & passable
+    return rows
+
+
+def _bits(cells: Array) -> int:
+    return int.from_bytes(np.packbits(cells, bitorder="little").tobytes(), "little")
+
+
+def _packed(rows: list[int], count: int) -> Array:
+    """uint8 [rows, bytes for `count` bits]."""
+    size = -(-count // 8)
+    return np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(len(rows), size)

@@ -1,0 +1,76 @@
+"""Optimizer updates of all hosts at once, and what they are worth on the validation images."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from flatwater.envs.growing.config import FitConfig
+from flatwater.envs.growing.task import Task
+from flatwater.envs.growing.weights import Part, differentiable, differentiate_, update_
+from flatwater.nets.hosts import Host
+from flatwater.nets.slots import Gates
+from flatwater.nets.stack import views
+
+
+class Worth(NamedTuple):
+    """What a validation found."""
+
+    loss: Float[Tensor, " E"]
+    accuracy: Float[Tensor, " E"]
+    contribution: Float[Tensor, "E S"]
+    """Accuracy with each slot's seed minus accuracy without it."""
+
+
+def fit_(
+    host: Part,
+    seeds: Sequence[Part],
+    net: Host,
+    gates: Gates,
+    *,
+    task: Task,
+    rows: Int[Tensor, "B E"],
+    learns: Bool[Tensor, "E S"],
+    config: FitConfig,
+) -> None:
+    """One update of every host and of every seed that learns.
+
+    The sum of the hosts' losses is differentiated: no weight of one host is in another's loss, so its gradient is its
+    own, and a loss that is not a number stays where it is.
+
+    Args:
+        host: the hosts' own weights, written in place.
+        seeds: the seeds of each slot, written in place.
+        net: what computes with them.
+        gates: what tells the hosts apart.
+        task: images.
+        rows: training images of each host.
+        learns: the seeds whose count of updates goes up.
+        config: learning rates.
+    """
+    parts, layouts = (host, *seeds), (net.layout, *net.seeds)
+    with torch.enable_grad():
+        own, *grown = weights = [differentiable(*pair) for pair in zip(parts, layouts, strict=True)]
+        loss = losses(net.logits(own, grown, gates, task.train_images[rows]), task.train_labels[rows]).sum()
+    differentiate_(parts, layouts, weights, loss)
+    update_(host, lr=config.lr, learns=torch.ones_like(learns[:, 0]))
+    for slot, seed in enumerate(seeds):
+        update_(seed, lr=config.seed_lr, learns=learns[:, slot])
+
+
+def losses(logits: Float[Tensor, "B E 10"], labels: Int[Tensor, "B E"]) -> Float[Tensor, " E"]:
+    """Mean cross-entropy of each host."""
+    each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    return each.view(labels.shape).mean(0)
+
+
+def validate(host: Part, seeds: Sequence[Part], net: Host, gates: Gates, task: Task) -> Worth:
+    """All validation images through every host, with all its seeds and without each of them, in one pass."""
+    named = [views(seed.weights, layout) for seed, layout in zip(seeds, net.seeds, strict=True)]
+    logits = net.ablations(views(host.weights, net.layout), named, gates, task.valid_images)
+    labels = task.valid_labels[:, None].expand(logits.shape[1:3])
+    accuracy = (logits.argmax(-1) == labels).float().mean(1)
+    return Worth(losses(logits[0], labels), accuracy[0], (accuracy[0] - accuracy[1:]).T)

@@ -1,0 +1,184 @@
+"""The slots of E hosts, and how an operation or a step of time moves them: table look-ups, the same for every host."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.envs.growing.config import GrowingConfig, LifecycleConfig
+from flatwater.envs.growing.spaces import (
+    ALPHA_TARGET,
+    BLUEPRINT,
+    HEADS,
+    OPERATION,
+    RELEVANT,
+    SLOT,
+    TEMPO,
+    Operation,
+    sizes,
+)
+from flatwater.envs.growing.stages import BY_OPERATION, BY_TIME, HOSTED, MIXED_IN, Stage
+from flatwater.state.tree import state
+
+IMPOSSIBLE = -1
+
+
+@state
+class Slots:
+    """Where each slot of each host is in its life. All zero in a new env, but for the targets."""
+
+    stage: Int[Tensor, "E S"]
+    in_stage: Int[Tensor, "E S"]
+    """Steps since it came into this stage."""
+    blueprint: Int[Tensor, "E S"]
+    alpha: Float[Tensor, "E S"]
+    alpha_target: Float[Tensor, "E S"]
+    pace: Float[Tensor, "E S"]
+    """How far alpha moves in a step of blending."""
+    age: Int[Tensor, "E S"]
+    """Steps since its seed germinated; 0 without a seed."""
+    germinations: Int[Tensor, "E S"]
+    """Seeds that the slot has had in this episode."""
+
+
+@state
+class Tables:
+    """The constants of the lifecycle, on the device, where every step looks them up."""
+
+    by_operation: Int[Tensor, "6 9"]
+    """The stage that an operation leads to from a stage, or -1."""
+    by_time: Int[Tensor, " 9"]
+    """The stage that follows by itself; the stage itself if none does."""
+    patience: Int[Tensor, " 9"]
+    """Steps after which it follows."""
+    hosted: Bool[Tensor, " 9"]
+    mixed_in: Bool[Tensor, " 9"]
+    relevant: Bool[Tensor, "6 5"]
+    alpha_targets: Float[Tensor, " A"]
+    paces: Float[Tensor, " T"]
+
+
+class Changed(NamedTuple):
+    """What an operation did."""
+
+    success: Bool[Tensor, " E"]
+    """False where it was impossible, which leaves the host as a WAIT does."""
+    germinated: Bool[Tensor, "E S"]
+    pruned: Bool[Tensor, "E S"]
+
+
+class Masks(NamedTuple):
+    """What each host can do now."""
+
+    operation: Bool[Tensor, "E 6"]
+    given: dict[str, Tensor]
+    """By head: Bool [E, 6, choices], the choices that each operation would leave."""
+
+
+def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
+    """Empty slots."""
+
+    def zeros(dtype: torch.dtype) -> Tensor:
+        return torch.empty(hosts, slots, dtype=dtype, device=device).fill_(0)
+
+    whole, real = torch.int64, torch.float32
+    return Slots(
+        stage=zeros(whole),
+        in_stage=zeros(whole),
+        blueprint=zeros(whole),
+        alpha=zeros(real),
+        alpha_target=zeros(real),
+        pace=zeros(real),
+        age=zeros(whole),
+        germinations=zeros(whole),
+    )
+
+
+def build_tables(config: LifecycleConfig, device: torch.device) -> Tables:
+    """The tables of `stages`, as tensors."""
+    by_operation = [[BY_OPERATION.get((o, s), IMPOSSIBLE) for s in Stage] for o in Operation]
+    patience = [config.embargo if s == Stage.EMBARGOED else 1 for s in Stage]
+    return Tables(
+        by_operation=torch.tensor(by_operation, device=device),
+        by_time=torch.tensor([BY_TIME.get(s, s) for s in Stage], device=device),
+        patience=torch.tensor(patience, device=device),
+        hosted=torch.tensor([s in HOSTED for s in Stage], device=device),
+        mixed_in=torch.tensor([s in MIXED_IN for s in Stage], device=device),
+        relevant=RELEVANT.to(device, copy=True),
+        alpha_targets=torch.tensor(config.alpha_targets, device=device),
+        paces=(1 / torch.tensor(config.tempos, dtype=torch.float32)).to(device),
+    )
+
+
+def masks_of(slots: Slots, tables: Tables, config: GrowingConfig) -> Masks:
+    """What is possible with these slots; no more than that is forbidden.
+
+    Where a head does not matter, or the operation itself is impossible, choice 0 alone is left: every row of every
+    mask has a choice, and an action is written in one way.
+    """
+    possible = (tables.by_operation >= 0)[:, slots.stage].transpose(0, 1)
+    operation = possible.any(-1)
+    operation[:, Operation.WAIT] = True
+    matters = tables.relevant & operation[..., None]
+    given = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
+    for head, choices in list(enumerate(sizes(config)))[SLOT:]:
+        numbers = torch.arange(choices, device=operation.device)
+        some = possible if head == SLOT else numbers >= 0
+        given[HEADS[head]] = torch.where(matters[..., head, None], some, numbers == 0)
+    return Masks(operation, given)
+
+
+def act_(slots: Slots, tables: Tables, action: Int[Tensor, "E 5"]) -> Changed:
+    """Carry out one operation in each host, and let time pass in all slots that it left alone.
+
+    Args:
+        slots: written in place.
+        tables: constants.
+        action: columns as in `HEADS`, each within its head's choices. Impossible operations do nothing.
+    """
+    operation, slot = action[:, OPERATION, None], action[:, SLOT, None]
+    chosen = torch.arange(slots.stage.shape[1], device=action.device) == slot
+    leads_to = tables.by_operation[operation, slots.stage]
+    acted = chosen & (leads_to >= 0)
+    is_germinate, is_target = operation == Operation.GERMINATE, operation == Operation.SET_ALPHA_TARGET
+    germinated, pruned = acted & is_germinate, acted & (operation == Operation.PRUNE)
+    sets_pace = acted & tables.relevant[operation, TEMPO]
+
+    put_(slots.blueprint, germinated, action[:, BLUEPRINT, None])
+    put_(slots.alpha_target, germinated, tables.alpha_targets[-1])
+    put_(slots.alpha_target, acted & is_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
+    put_(slots.pace, sets_pace, tables.paces[action[:, TEMPO, None]])
+    slots.germinations.add_(germinated)
+    pass_time_(slots, tables, acted=acted, leads_to=leads_to)
+    slots.alpha.masked_fill_(pruned, 0)
+    success = acted.any(1) | (operation[:, 0] == Operation.WAIT)
+    return Changed(success, germinated, pruned)
+
+
+def pass_time_(slots: Slots, tables: Tables, *, acted: Bool[Tensor, "E S"], leads_to: Int[Tensor, "E S"]) -> None:
+    """Move alphas and stages on by one step, or to where the operation leads."""
+    is_blending = (slots.stage == Stage.BLENDING) & ~acted
+    way = slots.alpha_target - slots.alpha
+    moved = slots.alpha + torch.minimum(way.abs(), slots.pace) * way.sign()
+    # Rounding must not keep a ramp of six sixths from its end.
+    moved = torch.where(way.abs() <= slots.pace * (1 + 1e-4), slots.alpha_target, moved)
+    put_(slots.alpha, is_blending, moved)
+
+    over = torch.where(
+        is_blending, slots.alpha == slots.alpha_target, slots.in_stage + 1 >= tables.patience[slots.stage]
+    )
+    stage = torch.where(acted, leads_to, torch.where(over, tables.by_time[slots.stage], slots.stage))
+    slots.in_stage.add_(1).masked_fill_((stage != slots.stage) | acted, 0)
+    slots.stage.copy_(stage)
+    slots.age.add_(1).mul_(tables.hosted[stage] & (leads_to_seed(leads_to, acted)))
+
+
+def leads_to_seed(leads_to: Int[Tensor, "E S"], acted: Bool[Tensor, "E S"]) -> Bool[Tensor, "E S"]:
+    """False where the operation has just put a new seed into the slot: its age is 0."""
+    return ~(acted & (leads_to == Stage.GERMINATED))
+
+
+def put_(values: Tensor, where: Bool[Tensor, "E S"], new: Tensor) -> None:
+    """Write `new`, which may broadcast, to some places."""
+    values.copy_(torch.where(where, new, values))

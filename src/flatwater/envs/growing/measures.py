@@ -1,0 +1,121 @@
+"""What is known about each host: its last validations, what its seeds contribute, and how often it was taken back.
+
+Nothing here is measured before the first step, so each number has a count beside it: not yet measured is not 0.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.envs.growing.fitting import Worth
+from flatwater.envs.growing.lifecycle import Changed, put_
+from flatwater.state.tree import state
+
+CHANCE = 0.1
+"""Accuracy of a host that was never validated: ten classes."""
+
+
+@state
+class Measures:
+    """All zero in a new env, but for `good_loss`."""
+
+    loss: Float[Tensor, "E H"]
+    """Of the last validations, the newest first."""
+    accuracy: Float[Tensor, "E H"]
+    validations: Int[Tensor, " E"]
+    contribution: Float[Tensor, "E S"]
+    before: Float[Tensor, "E S"]
+    """The contribution measured before the last."""
+    contributions: Int[Tensor, "E S"]
+    """How often the slot's present seed was measured."""
+    grad_norm: Float[Tensor, "E S"]
+    """Of the seed's gradient in the step's last update."""
+    graded: Bool[Tensor, "E S"]
+    """Whether the present seed has learnt yet."""
+    started_from: Float[Tensor, "E S"]
+    """The host's accuracy when the slot's seed germinated."""
+    good_loss: Float[Tensor, " E"]
+    """Of the last validation that no rollback followed; infinite before the first and after a rollback."""
+    rollbacks: Int[Tensor, " E"]
+    rolled_back: Bool[Tensor, " E"]
+    """Whether the last step ended in one."""
+    operation: Int[Tensor, " E"]
+    """Of the last step."""
+    success: Bool[Tensor, " E"]
+
+
+def build_measures(hosts: int, slots: int, history: int, device: torch.device) -> Measures:
+    """Nothing measured."""
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device).fill_(0)
+
+    each = (hosts, slots)
+    return Measures(
+        loss=zeros(hosts, history),
+        accuracy=zeros(hosts, history),
+        validations=zeros(hosts, dtype=torch.int64),
+        contribution=zeros(*each),
+        before=zeros(*each),
+        contributions=zeros(*each, dtype=torch.int64),
+        grad_norm=zeros(*each),
+        graded=zeros(*each, dtype=torch.bool),
+        started_from=zeros(*each),
+        good_loss=zeros(hosts).fill_(torch.inf),
+        rollbacks=zeros(hosts, dtype=torch.int64),
+        rolled_back=zeros(hosts, dtype=torch.bool),
+        operation=zeros(hosts, dtype=torch.int64),
+        success=zeros(hosts, dtype=torch.bool),
+    )
+
+
+def accuracy_of(measures: Measures) -> Float[Tensor, " E"]:
+    """The last measured accuracy, or chance."""
+    return torch.where(measures.validations > 0, measures.accuracy[:, 0], CHANCE)
+
+
+def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: Changed) -> None:
+    """What was done; a seed that is new or gone has not been measured."""
+    measures.operation.copy_(operation)
+    measures.success.copy_(changed.success)
+    put_(measures.started_from, changed.germinated, accuracy_of(measures)[:, None])
+    anew = changed.germinated | changed.pruned
+    for known in (measures.contribution, measures.before, measures.contributions, measures.grad_norm, measures.graded):
+        known.masked_fill_(anew, 0)
+
+
+def is_good(measures: Measures, worth: Worth, spike: float) -> Bool[Tensor, " E"]:
+    """Whether a loss is a number, and no more than `spike` times the last good one + 1."""
+    return worth.loss.isfinite() & (worth.loss <= spike * measures.good_loss + 1)
+
+
+def note_worth_(measures: Measures, worth: Worth, *, good: Bool[Tensor, " E"], measured: Bool[Tensor, "E S"]) -> None:
+    """Write a validation down, where it was good; elsewhere count a rollback and keep what was known.
+
+    After a rollback any loss is good, as long as it is a number: a host whose loss has a reason to be higher (a seed
+    was pruned) is taken back once, not for ever.
+
+    Args:
+        measures: written in place.
+        worth: the validation's.
+        good: see `is_good`.
+        measured: the seeds whose contribution counts.
+    """
+    for history, new in ((measures.loss, worth.loss), (measures.accuracy, worth.accuracy)):
+        put_(history, good[:, None], torch.cat((new[:, None], history[:, :-1]), 1))
+    measures.validations.add_(good)
+    measured = measured & good[:, None]
+    put_(measures.before, measured, measures.contribution)
+    put_(measures.contribution, measured, worth.contribution)
+    measures.contributions.add_(measured)
+    put_(measures.good_loss, good, worth.loss)
+    measures.good_loss.masked_fill_(~good, torch.inf)
+    measures.rollbacks.add_(~good)
+    torch.logical_not(good, out=measures.rolled_back)
+
+
+def note_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, learnt: Bool[Tensor, "E S"]) -> None:
+    """Write the gradients' norms down, where a seed has learnt and the norm is a number."""
+    known = learnt & norm.isfinite()
+    put_(measures.grad_norm, known, norm)
+    measures.graded.logical_or_(known)

@@ -1,0 +1,241 @@
+"""E hosts in training as one arena: everything is allocated by `build_envs` and written in place, without a host sync.
+
+A step carries out one operation in each host, trains all hosts and their seeds, and validates them with every seed and
+without each. All episodes begin together, with `reset_`, and last `config.steps` steps. What happens in env e depends
+on its seed and its actions alone: no env's numbers enter another's, whatever the others do.
+"""
+
+from functools import cache
+from weakref import WeakSet
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.envs.growing.config import GrowingConfig, HostConfig
+from flatwater.envs.growing.fitting import fit_, validate
+from flatwater.envs.growing.lifecycle import Masks, Slots, Tables, act_, build_slots, build_tables, masks_of
+from flatwater.envs.growing.measures import (
+    Measures,
+    accuracy_of,
+    build_measures,
+    is_good,
+    note_gradients_,
+    note_operation_,
+    note_worth_,
+)
+from flatwater.envs.growing.observation import observation
+from flatwater.envs.growing.reward import credit, reward_of
+from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, image_numbers, key
+from flatwater.envs.growing.task import Task
+from flatwater.envs.growing.weights import Part, build_part, forget_
+from flatwater.errors import ConfigError
+from flatwater.nets.host_mlp import MLPHost
+from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Host
+from flatwater.nets.slots import Gates
+from flatwater.state.tree import derived, leaves, state
+
+
+@state
+class GrowingEnvs:
+    """The pool: E hosts with their slots, optimizers, streams and measures."""
+
+    host: Part
+    seeds: list[Part]
+    """The seeds of each slot."""
+    slots: Slots
+    measures: Measures
+    seed: Int[Tensor, " E"]
+    """What each env's weights and images are drawn from."""
+    step: Int[Tensor, " E"]
+    """Steps of the episode taken."""
+    drawn: Int[Tensor, " E"]
+    """Images drawn since the reset."""
+    kernel: Float[Tensor, "E 9"]
+    """Taps of each host's kernels that exist."""
+    seed_share: Float[Tensor, "S 3"] = derived()
+    """Weights of a seed as a share of the host's own, by slot and blueprint."""
+    tables: Tables = derived()
+    task: Task = derived()
+    config: GrowingConfig = derived()
+
+
+@cache
+def host_of(config: HostConfig) -> Host:
+    """What computes with the weights of such hosts."""
+    return ConvHost(config.channels) if config.kind == "conv" else MLPHost(config.hidden, config.rank)
+
+
+def build_envs(config: GrowingConfig, *, count: int, data: Task, device: torch.device) -> GrowingEnvs:
+    """Envs that wait for `reset_`.
+
+    Args:
+        config: of all of them.
+        count: E.
+        data: images, on the same device.
+        device: `meta` makes a plan.
+    """
+    net, adam = host_of(config.host), config.fit.optimizer == "adam"
+
+    def whole() -> Tensor:
+        return torch.empty(count, dtype=torch.int64, device=device).fill_(0)
+
+    # Divided where there is memory: on the meta device that would import torch's compiler.
+    share = torch.tensor(net.seed_sizes(), dtype=torch.float32) / net.layout.size
+    pool = GrowingEnvs(
+        host=build_part(count, net.layout, adam=adam, device=device),
+        seeds=[build_part(count, layout, adam=adam, device=device) for layout in net.seeds],
+        slots=build_slots(count, config.slots, device),
+        measures=build_measures(count, config.slots, config.history, device),
+        seed=whole(),
+        step=whole(),
+        drawn=whole(),
+        kernel=torch.empty(count, TAPS, dtype=torch.float32, device=device).fill_(0),
+        seed_share=share.to(device),
+        tables=build_tables(config.lifecycle, device),
+        task=data,
+        config=config,
+    )
+    _alive.add(pool)
+    return pool
+
+
+_alive: WeakSet[GrowingEnvs] = WeakSet()
+
+
+def live_pools() -> int:
+    """Pools of this process that something still holds: a training run has one, and no more after any round."""
+    return len(_alive)
+
+
+@torch.no_grad()
+def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
+    """Begin an episode in every env, in the same storage, as if it had just been built.
+
+    Args:
+        envs: written in place.
+        seeds: 0 or more; equal seeds make equal episodes.
+    """
+    for branch in (envs.host, envs.seeds, envs.slots, envs.measures):
+        for leaf in leaves(branch):
+            if isinstance(leaf.value, Tensor):
+                leaf.value.zero_()
+    envs.measures.good_loss.fill_(torch.inf)
+    envs.step.zero_()
+    envs.drawn.zero_()
+    envs.seed.copy_(seeds)
+    impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
+    is_centre = torch.arange(TAPS, device=seeds.device) == CENTRE
+    envs.kernel.copy_(~impaired[:, None] | is_centre)
+    layout = host_of(envs.config.host).layout
+    draw_weights_(envs.host.weights, layout, key(seeds, WEIGHTS), torch.ones_like(seeds, dtype=torch.bool))
+    envs.host.good.copy_(envs.host.weights)
+
+
+def begin(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> GrowingEnvs:
+    """Envs at the beginning of an episode: these, reset, or with `env_states` fresh new ones in their place.
+
+    Args:
+        envs: of the batch before. Used up: go on with what is returned.
+        seeds: as for `reset_`.
+    """
+    if envs.config.env_states == "fresh":
+        envs = build_envs(envs.config, count=len(seeds), data=envs.task, device=seeds.device)
+    reset_(envs, seeds)
+    return envs
+
+
+@torch.no_grad()
+def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
+    """One operation in each host, some updates, one validation; returns the rewards.
+
+    Args:
+        envs: written in place.
+        action: columns as in `HEADS`. An impossible operation is a WAIT without success.
+
+    Raises:
+        ConfigError: the action has another shape.
+    """
+    wanted = (len(envs.seed), len(envs.tables.relevant[0]))
+    if action.shape != wanted:
+        raise ConfigError(
+            f"action {tuple(action.shape)}: must be {wanted}, hosts by heads. Build the envs for this batch."
+        )
+    changed = act_(envs.slots, envs.tables, action)
+    note_operation_(envs.measures, action[:, 0], changed)
+    plant_(envs, germinated=changed.germinated, pruned=changed.pruned)
+    train_(envs)
+    accuracy, mixed_in = measure_(envs)
+    envs.step.add_(1)
+    measures, slots = envs.measures, envs.slots
+    share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
+    credits_ = credit(measures.contribution, accuracy=accuracy, started_from=measures.started_from)
+    return reward_of(
+        envs.config.reward,
+        credits_=credits_ * mixed_in,
+        weights=share * envs.tables.hosted[slots.stage],
+        changes=(changed.germinated | changed.pruned).sum(1).float(),
+        accuracy=accuracy,
+        last=envs.step == envs.config.steps,
+    )
+
+
+def plant_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: Bool[Tensor, "E S"]) -> None:
+    """Draw new seeds, and remove pruned ones with their optimizers."""
+    layouts = host_of(envs.config.host).seeds
+    for slot, (part, layout) in enumerate(zip(envs.seeds, layouts, strict=True)):
+        new, gone = germinated[:, slot], pruned[:, slot]
+        start = key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
+        draw_weights_(part.weights, layout, start, new)
+        part.weights.masked_fill_(gone[:, None], 0)
+        # A rollback must bring back neither the seed that was here nor the time before this one.
+        part.good.copy_(torch.where((new | gone)[:, None], part.weights, part.good))
+        forget_(part, new | gone)
+
+
+def gates_of(envs: GrowingEnvs) -> Gates:
+    """What tells the hosts apart now."""
+    slots = envs.slots
+    return Gates(envs.kernel, slots.blueprint, slots.alpha, (slots.stage == Stage.TRAINING).float())
+
+
+def train_(envs: GrowingEnvs) -> None:
+    """The step's updates of every host and of its live seeds."""
+    config, stage = envs.config.fit, envs.slots.stage
+    net, gates = host_of(envs.config.host), gates_of(envs)
+    learns = envs.tables.hosted[stage] & (stage != Stage.GERMINATED)
+    images, wanted = len(envs.task.train_labels), config.updates * config.batch_size
+    drawn = image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images)
+    envs.drawn.add_(wanted)
+    for rows in torch.split(drawn, config.batch_size):
+        fit_(envs.host, envs.seeds, net, gates, task=envs.task, rows=rows, learns=learns, config=config)
+    norm = torch.stack([torch.linalg.vector_norm(part.grad, dim=1) for part in envs.seeds], 1)
+    note_gradients_(envs.measures, norm, learnt=learns)
+
+
+def measure_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"]]:
+    """Validate; keep the weights of hosts that are well, and take the others back to the last ones that were.
+
+    Returns:
+        Accuracies, and which seeds can change them.
+    """
+    worth = validate(envs.host, envs.seeds, host_of(envs.config.host), gates_of(envs), envs.task)
+    mixed_in = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
+    good = is_good(envs.measures, worth, envs.config.fit.spike)
+    for part in (envs.host, *envs.seeds):
+        part.good.copy_(torch.where(good[:, None], part.weights, part.good))
+        part.weights.copy_(part.good)
+        forget_(part, ~good)
+    note_worth_(envs.measures, worth, good=good, measured=mixed_in)
+    return accuracy_of(envs.measures), mixed_in
+
+
+def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:
+    """What an agent sees of each host."""
+    return observation(envs.step, envs.slots, envs.measures, envs.tables, envs.config)
+
+
+def masks(envs: GrowingEnvs) -> Masks:
+    """What each host can do now."""
+    return masks_of(envs.slots, envs.tables, envs.config)

@@ -1,0 +1,42 @@
+"""The action of a step: five numbers for each host, an operation and what it needs to know."""
+
+from enum import IntEnum
+
+import torch
+
+from flatwater.envs.growing.config import GrowingConfig
+
+HEADS = ("operation", "slot", "blueprint", "alpha_target", "tempo")
+"""The columns of an action, in order."""
+OPERATION, SLOT, BLUEPRINT, ALPHA_TARGET, TEMPO = range(len(HEADS))
+BLUEPRINTS = 3
+"""Kinds of seeds of every host."""
+
+
+class Operation(IntEnum):
+    """What an agent can do in a step, in one slot of each host."""
+
+    WAIT = 0
+    GERMINATE = 1
+    ADVANCE = 2
+    SET_ALPHA_TARGET = 3
+    FOSSILISE = 4
+    PRUNE = 5
+
+
+_MATTERS = {
+    Operation.WAIT: (),
+    Operation.GERMINATE: (SLOT, BLUEPRINT),
+    Operation.ADVANCE: (SLOT, TEMPO),
+    Operation.SET_ALPHA_TARGET: (SLOT, ALPHA_TARGET, TEMPO),
+    Operation.FOSSILISE: (SLOT,),
+    Operation.PRUNE: (SLOT,),
+}
+RELEVANT = torch.tensor([[h in (OPERATION, *_MATTERS[o]) for h in range(len(HEADS))] for o in Operation])
+"""Bool [6 operations, 5 heads]: whether a head matters for an operation. The operation's own always does."""
+
+
+def sizes(config: GrowingConfig) -> tuple[int, ...]:
+    """Choices of each head."""
+    lifecycle = config.lifecycle
+    return (len(Operation), config.slots, BLUEPRINTS, len(lifecycle.alpha_targets), len(lifecycle.tempos))

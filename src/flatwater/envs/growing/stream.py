@@ -1,0 +1,86 @@
+"""Each env's random numbers as pure functions of its seed: no generator, no state, the same on every device.
+
+    fold(a, b, ...) = mix(... mix(mix(0 + G ^ a) + G ^ b) ...),   32 bits, G = 0x9E3779B9
+
+where `mix` is the finaliser `lowbias32` of Chris Wellons (shift, multiply, shift, multiply, shift), a bijection of 32
+bits whose outputs differ in half their bits where the inputs differ in one. Image number p of an env's stream is
+
+    (a k + c) mod N,    epoch, k = divmod(p, N),    h = fold(lower half of the seed, upper half, DATA)
+    a = 1 + fold(fold(h, epoch), 0) mod (N - 1),    c = fold(fold(h, epoch), 1) mod N
+
+With N prime each epoch is a permutation of the N training images, of which there are N (N - 1). Nothing depends on how
+many envs there are or on what they do.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.nets.stack import Layout, views
+
+WEIGHTS, SEEDLING, DATA = range(3)
+"""What a number is drawn for, so that no two uses share it."""
+_MASK, _GOLDEN = 0xFFFFFFFF, 0x9E3779B9
+_CHUNK = 1 << 15
+"""Weights of one env drawn at a time: 64-bit integers of all weights at once would be larger than the arena."""
+
+
+def mix(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """`lowbias32`, of 32-bit numbers in int64 (whose products wrap at 64 bits and keep their lower 32)."""
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & _MASK
+    return x ^ (x >> 16)
+
+
+def fold(first: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
+    """A 32-bit hash of a sequence of 32-bit numbers, elementwise (see the formula above)."""
+    folded = mix(first ^ _GOLDEN)
+    for word in words:
+        folded = mix(((folded + _GOLDEN) & _MASK) ^ word)
+    return folded
+
+
+def key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | int) -> Int[Tensor, " E"]:
+    """The hash that all numbers of one use of a 64-bit env seed start from."""
+    return fold(seed & _MASK, (seed >> 32) & _MASK, use, *words)
+
+
+def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, wanted: int, images: int) -> Int[Tensor, "B E"]:
+    """The next images of each env's stream (see the formula above).
+
+    Args:
+        seed: of each env.
+        drawn: images that each env has drawn since its reset.
+        wanted: B, how many.
+        images: N, a prime.
+    """
+    at = drawn + torch.arange(wanted, device=seed.device)[:, None]
+    epoch, k = at // images, at % images
+    stream = fold(key(seed, DATA), epoch)
+    slope, offset = 1 + fold(stream, 0) % (images - 1), fold(stream, 1) % images
+    return (slope * k + offset) % images
+
+
+def draw_weights_(
+    block: Float[Tensor, "E n"], layout: Layout, start: Int[Tensor, " E"], chosen: Bool[Tensor, " E"]
+) -> None:
+    """Write initial weights of the chosen envs: uniform in +-1/sqrt(fan_in), from 24 bits of the hash.
+
+    Args:
+        block: written in place.
+        layout: its weights.
+        start: what each env's numbers are hashed with.
+        chosen: the others stay as they are.
+    """
+    at = 0
+    for name, view in views(block, layout).items():
+        weight, flat = layout.weights[name], view.flatten(1)
+        if not weight.fan_in:
+            flat.copy_(torch.where(chosen[:, None], weight.start, flat))
+        for low in range(0, flat.shape[1] if weight.fan_in else 0, _CHUNK):
+            part = flat[:, low : low + _CHUNK]
+            index = torch.arange(at + low, at + low + part.shape[1], device=block.device)
+            bits = fold(start[:, None], index) >> 8
+            drawn = (bits.to(block.dtype) * 2**-23 - 1) * weight.fan_in**-0.5
+            part.copy_(torch.where(chosen[:, None], drawn, part))
+        at += flat.shape[1]

@@ -1,0 +1,123 @@
+"""A part of every host, its own weights or the seeds of one slot, with its optimizer: [E, n] blocks that never move."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater.nets.stack import Layout, Params, views
+from flatwater.state.tree import derived, state
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+MOMENTUM = 0.9
+
+
+@state
+class Moments:
+    """The optimizer of one part: every host's row has moments and a count of updates of its own."""
+
+    exp_avg: Float[Tensor, "E n"]
+    """Adam's first moment, or the momentum of SGD."""
+    exp_avg_sq: Float[Tensor, "E m"]
+    """Adam's second moment; m = 0 with SGD."""
+    updates: Float[Tensor, " E"]
+    """Updates that the moments have seen, float32."""
+
+
+@state
+class Part:
+    """Weights of every host, and what is needed to train them and to take them back."""
+
+    weights: Float[Tensor, "E n"]
+    good: Float[Tensor, "E n"]
+    """The weights after the last step whose losses were good."""
+    moments: Moments
+    grad: Float[Tensor, "E n"] = derived()
+    """Of the last update."""
+
+
+def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) -> Part:
+    """Zeros, their pages touched."""
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=device).fill_(0)
+
+    size = layout.size
+    moments = Moments(exp_avg=zeros(hosts, size), exp_avg_sq=zeros(hosts, size if adam else 0), updates=zeros(hosts))
+    return Part(weights=zeros(hosts, size), good=zeros(hosts, size), moments=moments, grad=zeros(hosts, size))
+
+
+def differentiable(part: Part, layout: Layout) -> dict[str, Tensor]:
+    """The weights by name, on the same storage, for a graph of their own."""
+    return {name: weight.detach().requires_grad_() for name, weight in views(part.weights, layout).items()}
+
+
+def differentiate_(parts: Sequence[Part], layouts: Sequence[Layout], weights: Sequence[Params], loss: Tensor) -> None:
+    """Write the gradients of a loss to each part's `grad`.
+
+    Args:
+        parts: written in place.
+        layouts: of each part.
+        weights: what `differentiable` gave for each.
+        loss: a number made of all of them.
+    """
+    found = iter(torch.autograd.grad(loss, [weight for named in weights for weight in named.values()]))
+    for part, layout in zip(parts, layouts, strict=True):
+        for place in views(part.grad, layout).values():
+            place.copy_(next(found))
+
+
+def forget_(part: Part, chosen: Bool[Tensor, " E"]) -> None:
+    """Zero the moments of the chosen hosts."""
+    moments = part.moments
+    moments.exp_avg.masked_fill_(chosen[:, None], 0)
+    moments.exp_avg_sq.masked_fill_(chosen[:, None], 0)
+    moments.updates.masked_fill_(chosen, 0)
+
+
+def update_(part: Part, *, lr: float, learns: Bool[Tensor, " E"]) -> None:
+    """One optimizer update of every row, by torch's fused kernels, which need no memory of their own.
+
+    Rows that do not learn have zero gradients and zero moments, which both kernels turn into a step of exactly zero.
+
+    Args:
+        part: written in place.
+        lr: learning rate.
+        learns: whose count of updates goes up.
+    """
+    moments = part.moments
+    moments.updates.add_(learns)
+    columns = (part.weights, part.grad, moments.exp_avg)
+    weights, grad, exp_avg = ([*column.unbind()] for column in columns)
+    if moments.exp_avg_sq.numel():
+        # A count of 0 would divide by the bias correction 1 - beta ** 0.
+        counts = [*moments.updates.clamp(min=1).unbind()]
+        torch._fused_adam_(
+            weights,
+            grad,
+            exp_avg,
+            [*moments.exp_avg_sq.unbind()],
+            [],
+            counts,
+            lr=lr,
+            beta1=BETA1,
+            beta2=BETA2,
+            weight_decay=0.0,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
+    else:
+        torch._fused_sgd_(
+            weights,
+            grad,
+            exp_avg,
+            weight_decay=0.0,
+            momentum=MOMENTUM,
+            lr=lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )

@@ -1,0 +1,102 @@
+"""Whether a pooled state that was used and reset is a new one, bit for bit.
+
+States that are kept and reset in place save what building them costs, on one condition: nothing of an episode may reach
+the next. Two states are compared, a new one and one that `dirty_` has lived in, both just reset; then both are played
+by `trace`, which must give the same numbers, and compared again.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatwater.state.tree import Leaf, Value, leaves
+
+S = TypeVar("S")
+
+
+class Remnant(NamedTuple):
+    """Something of the past that a reset has left."""
+
+    path: str
+    """The leaf in the state tree, or the name of what the trace gave."""
+    what: str
+    """A sentence."""
+
+
+def remnants(
+    *,
+    build: Callable[[], S],
+    reset_: Callable[[S], None],
+    dirty_: Callable[[S], None],
+    trace: Callable[[S], Iterable[tuple[str, Tensor]]],
+    overwritten: Mapping[str, str] | None = None,
+) -> list[Remnant]:
+    """What tells a state that was used and reset from a new one; nothing, if it may be pooled.
+
+    Args:
+        build: a new state, always the same.
+        reset_: begins an episode, always the same, in a new state or in a used one.
+        dirty_: lives in the state, from a reset on, for as many episodes as it takes to write to every leaf.
+        trace: plays the episode that `reset_` has begun, and gives what it saw, named, in order.
+        overwritten: leaves that a reset may leave as they are, with the reason: nothing reads them before they are
+            written. Only the trace holds for these that they do not matter.
+
+    Returns:
+        Leaves in the order of the tree, then what the trace gave, once each, then leaves that differ after it.
+    """
+    new, used = build(), build()
+    reset_(used)
+    homes = _homes(used)
+    dirty_(used)
+    for state in (new, used):
+        reset_(state)
+    skipped = set(overwritten or ())
+    found = _compare(new, used, "differs after the reset", skipped)
+    seen = {remnant.path for remnant in found}
+    for at, ((name, given), (_, wanted)) in enumerate(zip(trace(used), trace(new), strict=True)):
+        if name not in seen and not same(given, wanted):
+            seen.add(name)
+            found.append(Remnant(name, f"number {at} of the trace is not that of a new state"))
+    found += [r for r in _compare(new, used, "differs after the trace", skipped) if r.path not in seen]
+    after = _homes(used)
+    return found + [
+        Remnant(path, "lies in another storage than before") for path in homes if homes[path] != after[path]
+    ]
+
+
+def same(a: Value, b: Value) -> bool:
+    """Whether two leaves hold the same bits; of numbers, NaN is NaN."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_bytes(a), _bytes(b))
+    if isinstance(a, torch.Generator) and isinstance(b, torch.Generator):
+        return torch.equal(a.get_state(), b.get_state())
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    return type(a) is type(b) and repr(a) == repr(b)
+
+
+def _bytes(t: Tensor) -> Tensor:
+    return t.detach().contiguous().flatten().view(torch.uint8)
+
+
+def _compare(new: object, used: object, what: str, skipped: set[str]) -> list[Remnant]:
+    pairs: Iterable[tuple[Leaf, Leaf]] = zip(leaves(new), leaves(used), strict=True)
+    return [
+        Remnant(a.path, f"{what}{_extent(a.value, b.value)}")
+        for a, b in pairs
+        if a.path not in skipped and not same(a.value, b.value)
+    ]
+
+
+def _extent(a: Value, b: Value) -> str:
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape):
+        return ""
+    equal = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124  (NaN)
+    return f" in {int((~equal).sum())} of {a.numel()} elements"
+
+
+def _homes(state: object) -> dict[str, Any]:
+    return {leaf.path: leaf.value.data_ptr() for leaf in leaves(state) if isinstance(leaf.value, Tensor)}

@@ -1,0 +1,1 @@
+"""Trading episodes on a panel: one batched simulator with three faces."""

@@ -1,0 +1,61 @@
+"""What an equity curve says: pure functions of curves [.., D + 1] that start with the opening cash.
+
+A curve that is shorter than the others of its batch ends in NaN, which all functions leave out.
+"""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+DAYS_OF_A_YEAR = 252
+"""Trading days, by which a daily Sharpe ratio is annualised."""
+
+
+def total_return(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
+    """Last value over first, minus 1."""
+    last = equity.isfinite().sum(-1, keepdim=True) - 1
+    return equity.gather(-1, last.clamp(min=0)).squeeze(-1) / equity[..., 0] - 1
+
+
+def daily_returns(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B D"]:
+    """Change over the day as a fraction; NaN after the end."""
+    return equity[..., 1:] / equity[..., :-1] - 1
+
+
+def sharpe(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
+    """Annualised Sharpe ratio of the daily returns, without a risk-free rate (Sharpe 1994).
+
+    Mean over sample deviation (divided by n - 1), times the square root of 252; 0 where the returns do not vary.
+    """
+    returns = daily_returns(equity).double()
+    known = returns.isfinite()
+    count = known.sum(-1)
+    mean = returns.nanmean(-1)
+    spread = (returns - mean[..., None]).where(known, 0).square().sum(-1)
+    deviation = (spread / (count - 1).clamp(min=1)).sqrt()
+    # Float32 equity has a relative rounding of 6e-8 a day, which is no variation.
+    varies = (deviation > 1e-7) & (count > 1)  # noqa: PLR2004
+    ratio: Tensor = mean / deviation.where(varies, 1) * DAYS_OF_A_YEAR**0.5
+    return ratio.where(varies, 0).to(equity.dtype)
+
+
+def drawdown(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
+    """The largest fall from a peak as a fraction of the peak, 0 .. 1."""
+    known = equity.nan_to_num(nan=0.0)
+    falls = 1 - equity / known.cummax(-1).values
+    return falls.nan_to_num(nan=0.0).amax(-1)
+
+
+def exposure(equity: Float[Tensor, "*B D1"], invested: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
+    """Mean share of equity that was invested at the closes."""
+    share: Tensor = (invested / equity)[..., 1:].nanmean(-1)
+    return share
+
+
+def turnover(equity: Float[Tensor, "*B D1"], traded: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """Value bought and sold, in multiples of the mean equity."""
+    return traded / equity.nanmean(-1)
+
+
+def win_rate(gain: Float[Tensor, "*B D"], traded: Bool[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
+    """Share of the trades with a positive gain; 0 where there is no trade."""
+    return ((gain > 0) & traded).sum(-1) / traded.sum(-1).clamp(min=1)

@@ -1,0 +1,107 @@
+"""When a trade closes, at what price, and what it pays: pure functions of prices.
+
+The market is exogenous, so the exit of a trade follows from its day, instrument and target alone. It is resolved on the
+day of the purchase, which leaves the simulator nothing to look for later. What is resolved is the future: it may only
+be read from the exit day on.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+REASONS = ("target", "held", "data_ended", "episode_end")
+"""Why a trade closed, in the order in which the rules apply."""
+
+
+class Exits(NamedTuple):
+    """How each of B trades will close."""
+
+    held: Int[Tensor, " B"]
+    """Days from the entry to the exit, 1 .. H."""
+    price: Float[Tensor, " B"]
+    """The target price, or the last usable close up to the exit."""
+
+
+def resolve_exits(
+    high: Float[Tensor, "T K"],
+    mark: Float[Tensor, "T K"],
+    last_day: Int[Tensor, " K"],
+    *,
+    ahead: Int[Tensor, "H 1"],
+    day: Int[Tensor, " B"],
+    instrument: Int[Tensor, " B"],
+    target_price: Float[Tensor, " B"],
+    last: Int[Tensor, " B"],
+) -> Exits:
+    """Close each trade by the first rule that applies, from the day after its purchase.
+
+    The day's high reaches the target price: at the target price. After H days: at that day's close. The data has ended:
+    on the first day without data. The last day of the episode: on it. The latter three at the last usable close.
+
+    Args:
+        high: NaN where missing, so that no target is met there.
+        mark: last usable close up to each row.
+        last_day: row of each instrument's last usable close.
+        ahead: the numbers 1 .. H.
+        day: rows of the purchases.
+        instrument: columns of the purchases.
+        target_price: prices at which to sell.
+        last: row of each episode's last day, after `day`.
+
+    Returns:
+        Days and prices. For an entry that is no trade (no usable close, no day left) they mean nothing, but they
+        never point outside the panel.
+    """
+    hold, (days, columns) = len(ahead), high.shape
+    # Instrument by instrument the days to come lie side by side, as a market stores them. A cell past an instrument's
+    # last row stands for a day on which every episode has ended: `limit` cuts it off.
+    highs = torch.take(high.T, (instrument * days + day + ahead).clamp_(max=high.numel() - 1))
+    reached, before = (highs >= target_price).max(0)
+    limit = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
+    met = reached & (before < limit)
+    held = torch.where(met, before + 1, limit)
+    return Exits(held, torch.where(met, target_price, torch.take(mark, (day + held) * columns + instrument)))
+
+
+def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """The price that is `target` percent above `price`."""
+    return torch.addcmul(price, price, target, value=0.01)
+
+
+def trade_rewards(
+    *,
+    entry_price: Float[Tensor, " B"],
+    exit_price: Float[Tensor, " B"],
+    coefficient: Float[Tensor, " B"],
+    loss_factor: float,
+) -> Float[Tensor, " B"]:
+    """Coefficient times gain in percent, losses times `loss_factor`."""
+    paid = (exit_price - entry_price) / entry_price * coefficient * 100
+    return paid if loss_factor == 1 else torch.where(paid < 0, paid * loss_factor, paid)
+
+
+def exit_reasons(
+    *,
+    entry_day: np.ndarray,
+    exit_day: np.ndarray,
+    exit_price: np.ndarray,
+    target_price: np.ndarray,
+    last_day: np.ndarray,
+    hold_days: int,
+) -> np.ndarray:
+    """The name in `REASONS` of the rule that closed each trade.
+
+    Args:
+        entry_day: rows of the purchases.
+        exit_day: rows of the sales.
+        exit_price: what was paid; equal to `target_price` only where the target was met, because a last usable close at
+            or above the target would have met it on its own day.
+        target_price: as given to `resolve_exits`.
+        last_day: row of the last usable close of each trade's instrument.
+        hold_days: days after which a position is sold.
+    """
+    rules = [exit_price >= target_price, exit_day == entry_day + hold_days, exit_day == last_day + 1]
+    return np.select(rules, REASONS[:3], REASONS[3])

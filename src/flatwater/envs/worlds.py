@@ -1,0 +1,108 @@
+"""Worlds and teachers by name."""
+
+import importlib
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from flatwater.envs.foraging.config import ForagingConfig
+from flatwater.envs.foraging.search import SearchTeacher
+from flatwater.envs.foraging.world import ForagingWorld
+from flatwater.envs.world import Array, Teacher, World
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
+from flatwater.errors import ConfigError
+
+WORLDS = "forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3)"
+TEACHERS = "search, babyai, random, package.module:Class"
+
+
+@runtime_checkable
+class _Teaches(Teacher, Protocol):
+    """A `Teacher` that can be told from what is none."""
+
+
+class RandomTeacher:
+    """A `Teacher` that knows nothing: any action, each as likely as the others."""
+
+    def __init__(self, world: World, rng: torch.Generator) -> None:
+        self._actions, self._rng = len(world.spaces.actions), rng
+
+    def begin_(self, which: Array) -> None:
+        """Nothing to forget."""
+
+    def step_batch(self, obs: Array, actions_out: Array) -> None:  # noqa: ARG002  (it does not look)
+        """Draw from the generator that it was given, on the CPU."""
+        torch.randint(self._actions, actions_out.shape, generator=self._rng, out=torch.from_numpy(actions_out))
+
+
+def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: WrappedConfig) -> World:
+    """The world of a name.
+
+    Args:
+        name: one of `WORLDS`.
+        envs: E.
+        foraging: how `forage` is built.
+        wrapped: how the others are.
+
+    Raises:
+        ConfigError: if there is none, or a package is missing, or it cannot be used.
+    """
+    kind, _, what = name.partition(":")
+    if kind == "forage" and not what:
+        return ForagingWorld(foraging, envs)
+    if kind == "gymnasium" and what:
+        return GymnasiumWorld(what, wrapped, envs)
+    if kind == "pettingzoo" and what:
+        return PettingZooWorld(what, wrapped, envs)
+    raise ConfigError(f"no world {name!r}: there is {WORLDS}")
+
+
+def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
+    """The teacher of a name.
+
+    Args:
+        name: one of `TEACHERS`. A class of one's own is called with the world.
+        world: whose agents it teaches.
+        rng: a CPU generator, for `random`.
+
+    Raises:
+        ConfigError: if there is none, or it does not teach in this world.
+    """
+    if name == "random":
+        return RandomTeacher(world, rng)
+    if name == "search":
+        if not isinstance(world, ForagingWorld):
+            raise ConfigError("the teacher `search` knows the world `forage` only")
+        return SearchTeacher(world)
+    if name == "babyai":
+        return _babyai(world)
+    if ":" in name:
+        return _own(name, world)
+    raise ConfigError(f"no teacher {name!r}: there is {TEACHERS}")
+
+
+def _babyai(world: World) -> Teacher:
+    try:
+        from flatwater.envs.wrapped.babyai import BabyAITeacher  # noqa: PLC0415  (imports minigrid: an extra)
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            f"the teacher `babyai` needs {missing.name}, which is not installed: pip install 'flatwater[teach]'"
+        ) from missing
+    return BabyAITeacher(world)
+
+
+def _own(name: str, world: World) -> Teacher:
+    """A class of someone else's, by where it is."""
+    module, _, of = name.partition(":")
+    try:
+        build = getattr(importlib.import_module(module), of)
+    except (ImportError, AttributeError) as missing:
+        raise ConfigError(
+            f"teacher {name!r} cannot be imported ({missing}): wanted is package.module:Class"
+        ) from missing
+    teacher = build(world)
+    if not isinstance(teacher, _Teaches):
+        raise ConfigError(f"teacher {name!r} is none: wanted are the methods begin_ and step_batch")
+    return teacher

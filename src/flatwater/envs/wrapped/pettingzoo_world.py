@@ -1,0 +1,108 @@
+"""Copies of a PettingZoo environment as a world, all agents at once (its parallel face)."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from flatwater.envs.world import Array, Spaces
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.spaces import actions_of, reader_of
+from flatwater.envs.wrapped.step_limit import StepLimit
+from flatwater.errors import ConfigError
+
+
+class PettingZooWorld:
+    """A `World` of E copies of one environment; its agents are the environment's `possible_agents`, in order.
+
+    An agent that is over stays marked as terminated or truncated, so an episode has ended when all of a row are marked.
+    """
+
+    def __init__(self, module: str, config: WrappedConfig, envs: int) -> None:
+        """Build the copies.
+
+        Args:
+            module: where `parallel_env` is, such as `mpe2.simple_spread_v3`.
+            config: how long they go on.
+            envs: E, copies, stepped one after another.
+
+        Raises:
+            ConfigError: if there is no such environment, or its agents' spaces differ or cannot be used.
+        """
+        self._copies = [_make(module) for _ in range(envs)]
+        first = self._copies[0]
+        self._agents = list(first.possible_agents)
+        seen = _common({agent: first.observation_space(agent) for agent in self._agents}, "observations", module)
+        done = _common({agent: first.action_space(agent) for agent in self._agents}, "actions", module)
+        self._reader = reader_of(seen, module)
+        actions = actions_of(done, first.unwrapped, module)
+        shape = (envs, len(self._agents))
+        self._spaces = Spaces(*shape, self._reader.form, self._reader.shape, actions.names, config.steps)
+        self._start = actions.start
+        self._over = np.zeros((2, *shape), np.bool_)
+        """Agents that have terminated, and agents that were truncated."""
+        self._limit = StepLimit(envs, config.steps)
+
+    @property
+    def spaces(self) -> Spaces:
+        """What the agents see and do."""
+        return self._spaces
+
+    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+        """Reset copies with seeds."""
+        self._over[:, which] = False
+        for env in np.flatnonzero(which):
+            seen, _ = self._copies[env].reset(seed=int(seeds[env]) % 2**32)
+            self._write_(obs[env], seen)
+        self._limit.begin_(which)
+
+    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
+        """Step every copy with the actions of the agents that are still in it."""
+        for env, copy in enumerate(self._copies):
+            given = actions[env].tolist()
+            acts = {a: given[at] + self._start for at, a in enumerate(self._agents) if a in copy.agents}
+            seen, paid, ended, cut, _ = copy.step(acts)
+            self._write_(obs[env], seen)
+            for at, agent in enumerate(self._agents):
+                reward[env, at] = paid.get(agent, 0)
+                self._over[0, env, at] |= ended.get(agent, False)
+                self._over[1, env, at] |= cut.get(agent, False)
+        terminated[...], truncated[...] = self._over
+        self._limit.truncate_(terminated, truncated)
+
+    def close(self) -> None:
+        """Close the copies."""
+        for copy in self._copies:
+            copy.close()
+
+    def _write_(self, obs: Array, seen: dict[str, Any]) -> None:
+        for at, agent in enumerate(self._agents):
+            if agent in seen:
+                self._reader.write(seen[agent], obs[at])
+            else:
+                obs[at] = self._reader.padding
+
+
+def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)
+    try:
+        found = importlib.import_module(module)
+    except ImportError as missing:
+        raise ConfigError(
+            f"world pettingzoo:{module} cannot be imported ({missing}): name a module with a parallel_env, such as "
+            "mpe2.simple_spread_v3, and install its package beside 'flatwater[teach]'"
+        ) from missing
+    if "parallel_env" not in vars(found):
+        raise ConfigError(f"world pettingzoo:{module}: the module has no parallel_env")
+    return found.parallel_env()
+
+
+def _common(spaces: dict[str, Any], what: str, module: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
+    """The space that all agents have."""
+    first, *others = spaces
+    for other in others:
+        if spaces[other] != spaces[first]:
+            raise ConfigError(
+                f"world pettingzoo:{module}: {what} of {first} are of {spaces[first]}, those of {other} of "
+                f"{spaces[other]}: wanted is one space for all agents"
+            )
+    return spaces[first]

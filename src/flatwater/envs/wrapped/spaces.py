@@ -1,0 +1,145 @@
+"""How observations of Gymnasium's spaces are written as tokens or as vectors, and which actions can be named.
+
+An image of small numbers (uint8, at most 254 pixels) becomes a token for each channel of each pixel: its position is
+the pixel's number, row by row, its feature the channel. Discrete numbers beside it are tokens at no pixel, with
+features after the channels. Words beside it are left out. Everything else becomes one vector of float32.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import EnumType
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from gymnasium import spaces as gym
+
+from flatwater.envs.world import PADDING, Array
+from flatwater.errors import ConfigError
+
+BESIDE = PADDING - 1
+"""Position of a token that is at no pixel. Pixels are numbered up to here."""
+_RANKS = (1, 2, 3)
+"""A row of pixels, an image of one channel, an image with its channels last."""
+
+
+class Reader(NamedTuple):
+    """How an observation is written."""
+
+    form: Literal["tokens", "vector"]
+    shape: tuple[int, ...]
+    write: Callable[[Any, Array], None]
+    """Write an observation into an array of `shape`."""
+
+    @property
+    def padding(self) -> int:
+        """What an agent sees that is over: tokens that are none, or zeros."""
+        return PADDING if self.form == "tokens" else 0
+
+
+def reader_of(space: gym.Space[Any], name: str) -> Reader:
+    """How observations of a space are written.
+
+    Args:
+        space: the space.
+        name: of the environment, for errors.
+
+    Raises:
+        ConfigError: if they cannot be.
+    """
+    if isinstance(space, gym.Dict) and _is_image(space.get("image")):
+        return _tokens(space["image"], _numbers(space), name)
+    if _is_image(space):
+        return _image(space, name)
+    if not space.is_np_flattenable or _has_words(space):
+        raise ConfigError(
+            f"{name}: observations of {space} cannot be used: wanted is a Box, a Discrete or a Dict of them, or a Dict "
+            "with an `image` of uint8. Wrap the environment with gymnasium.wrappers.TransformObservation"
+        )
+    size = gym.flatdim(space)
+
+    def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        out[:] = gym.flatten(space, observation)
+
+    return Reader("vector", (size,), write)
+
+
+class Actions(NamedTuple):
+    """What an agent can do."""
+
+    names: tuple[str, ...]
+    start: int
+    """The environment's number of the first."""
+
+
+@runtime_checkable
+class NamesActions(Protocol):
+    """An environment that says what its actions are called, as MiniGrid's do."""
+
+    actions: EnumType
+
+
+def actions_of(space: gym.Space[Any], env: object, name: str) -> Actions:
+    """The actions, with the environment's own names, if it has an enum of them, or numbers.
+
+    Raises:
+        ConfigError: if they are not discrete.
+    """
+    if not isinstance(space, gym.Discrete):
+        raise ConfigError(f"{name}: actions of {space} cannot be used: wanted is a Discrete")
+    numbers = range(int(space.start), int(space.start + space.n))
+    members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, NamesActions) else []
+    if [each.value for each in members] == list(numbers):
+        return Actions(tuple(each.name for each in members), numbers.start)
+    return Actions(tuple(str(number) for number in numbers), numbers.start)
+
+
+def _is_image(space: gym.Space[Any] | None) -> bool:
+    return isinstance(space, gym.Box) and space.dtype == np.uint8 and len(space.shape) in _RANKS
+
+
+def _has_words(space: gym.Space[Any]) -> bool:
+    """Whether flattening would make numbers of letters."""
+    inside: Iterable[gym.Space[Any]] = space.values() if isinstance(space, gym.Dict) else ()
+    inside = space.spaces if isinstance(space, gym.Tuple) else inside
+    return isinstance(space, gym.Text) or any(_has_words(each) for each in inside)
+
+
+def _numbers(space: gym.Dict) -> dict[str, int]:
+    """Of the discrete numbers beside an image, the least of each; what is wider than a byte is no token."""
+    beside = {key: each for key, each in space.items() if isinstance(each, gym.Discrete) and each.n <= PADDING}
+    return {key: int(each.start) for key, each in beside.items()}
+
+
+def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Reader:
+    """An image, and discrete numbers beside it."""
+    pixels, channels = _size(space)
+    if pixels > BESIDE:
+        raise ConfigError(
+            f"{name}: images of {pixels} pixels cannot be tokens: at most {BESIDE} can. Make them smaller with "
+            "gymnasium.wrappers.ResizeObservation, or floats with gymnasium.wrappers.RescaleObservation"
+        )
+    size = pixels * channels
+    known = np.zeros((size + len(numbers), 2), np.uint8)
+    known[:size, 0] = np.repeat(np.arange(pixels), channels)
+    known[:size, 1] = np.tile(np.arange(channels), pixels)
+    known[size:, 0] = BESIDE
+    known[size:, 1] = channels + np.arange(len(numbers))
+
+    def write(observation: dict[str, Any], out: Array) -> None:
+        out[:, :2] = known
+        out[:size, 2] = observation["image"].ravel()
+        for at, (key, least) in enumerate(numbers.items()):
+            out[size + at, 2] = observation[key] - least
+
+    return Reader("tokens", (len(known), 3), write)
+
+
+def _image(space: gym.Space[Any], name: str) -> Reader:
+    reader = _tokens(space, {}, name)
+    return reader._replace(write=lambda observation, out: reader.write({"image": observation}, out))
+
+
+def _size(space: gym.Space[Any]) -> tuple[int, int]:
+    """Pixels and channels."""
+    shape = space.shape or ()
+    channels = shape[2] if len(shape) == max(_RANKS) else 1
+    return int(np.prod(shape)) // channels, channels

@@ -1,0 +1,35 @@
+"""The exceptions a user can meet. Each message names the field, what was given, what is wanted and the remedy."""
+
+
+class FlatwaterError(Exception):
+    """Something the user can put right. The command line prints it without a traceback and exits with `exit_code`."""
+
+    exit_code = 2
+
+
+class ConfigError(FlatwaterError):
+    """A configuration value, or a combination of values, that cannot work."""
+
+
+class DataError(FlatwaterError):
+    """A file, a row or a column of market data that cannot be used."""
+
+
+class CheckpointError(FlatwaterError):
+    """A checkpoint that cannot be loaded, or that belongs to another run."""
+
+
+class RunError(FlatwaterError):
+    """A run folder that cannot be used as asked."""
+
+
+class MemoryLimitError(FlatwaterError):
+    """A run that does not fit into memory; told before anything large is allocated."""
+
+    exit_code = 3
+
+
+def require(holds: bool, field: str, given: object, wanted: str) -> None:
+    """Raise a `ConfigError` that names the field, the value given and the one wanted, unless `holds`."""
+    if not holds:
+        raise ConfigError(f"{field} = {given!r}: must be {wanted}")

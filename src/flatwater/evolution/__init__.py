@@ -1,0 +1,1 @@
+"""Selection, crossover and mutation of stacked members, in place."""

@@ -1,0 +1,1 @@
+"""Losses (pure) and updates (in place) of stacked populations."""

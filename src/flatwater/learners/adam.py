@@ -1,0 +1,100 @@
+"""AdamW on stacked members: one block of moments, one step count per member (Loshchilov & Hutter 2019, algorithm 2).
+
+Every member steps by itself: its gradient is clipped by its own norm, its count of steps is its own (evolution zeroes
+the moments of a replaced member, and the bias correction must start again with them), and a member whose gradient is
+not finite leaves out this step, alone.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater.state.tree import derived, state
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+CLIP_MARGIN = 1e-6
+"""Added to the norm before it divides, as in torch.nn.utils.clip_grad_norm_."""
+
+
+@state
+class Adam:
+    """The optimiser of one network of every member. Allocated whole by `build_adam`."""
+
+    exp_avg: Float[Tensor, "P n"]
+    exp_avg_sq: Float[Tensor, "P n"]
+    steps: Float[Tensor, "P"]
+    """Steps that each member's moments have seen, float32."""
+    grad: Float[Tensor, "P n"] = derived()
+    """Where the update accumulates its gradients."""
+    skip: Float[Tensor, "P"] = derived()
+    """1 for a member that leaves out the step being taken."""
+
+
+def build_adam(members: int, size: int, dtype: torch.dtype, device: torch.device) -> Adam:
+    """Moments of zero, their pages touched."""
+
+    def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device).fill_(0)
+
+    return Adam(
+        exp_avg=zeros(members, size),
+        exp_avg_sq=zeros(members, size),
+        steps=zeros(members, dtype=torch.float32),
+        grad=zeros(members, size),
+        skip=zeros(members, dtype=torch.float32),
+    )
+
+
+Step = Callable[[], tuple[Float[Tensor, "P"], Bool[Tensor, "P"]]]
+"""Takes a step of every member; returns the gradients' norms before clipping, and which of them were finite."""
+
+
+def bind_step(block: Float[Tensor, "P n"], adam: Adam, *, lr: float, weight_decay: float, clip: float) -> Step:
+    """One fused step per member, on rows that are bound once: the storages never move.
+
+    Args:
+        block: the rows that are trained.
+        adam: the same members' moments and gradients.
+        lr: learning rate.
+        weight_decay: decoupled.
+        clip: largest norm of a member's gradient; 0 for none.
+    """
+    columns = (block, adam.grad, adam.exp_avg, adam.exp_avg_sq, adam.steps, adam.skip)
+    rows = list(zip(*(column.unbind() for column in columns), strict=True))
+
+    def step_() -> tuple[Tensor, Tensor]:
+        norm = torch.linalg.vector_norm(adam.grad, dim=1)
+        finite = norm.isfinite()
+        adam.steps.add_(finite)
+        torch.logical_not(finite, out=adam.skip)
+        if clip:
+            adam.grad.mul_(clip_factor(norm, clip).unsqueeze(1))
+        for row, grad, exp_avg, exp_avg_sq, steps, skip in rows:
+            # The kernel of torch.optim.AdamW(fused=True). Called for one member at a time because `found_inf` leaves
+            # out all tensors of a call; masking the gradients of all members instead takes twice the step's time.
+            torch._fused_adamw_(
+                [row],
+                [grad],
+                [exp_avg],
+                [exp_avg_sq],
+                [],
+                [steps],
+                lr=lr,
+                beta1=BETA1,
+                beta2=BETA2,
+                weight_decay=weight_decay,
+                eps=EPSILON,
+                amsgrad=False,
+                maximize=False,
+                found_inf=skip,
+            )
+        return norm, finite
+
+    return step_
+
+
+def clip_factor(norm: Float[Tensor, "P"], clip: float) -> Float[Tensor, "P"]:
+    """What to multiply each member's gradient by, so that its norm is at most `clip`."""
+    return (clip / (norm + CLIP_MARGIN)).clamp(max=1)

@@ -1,0 +1,80 @@
+"""What learning from a teacher is told: how far it looks, how much it trusts the teacher, and until when."""
+
+from flatwater.config.declare import config
+from flatwater.errors import require
+
+
+@config
+class Ramp:
+    """A number that changes in a straight line over the agents' steps, and stays where it ends."""
+
+    first: float
+    """Until `begins`."""
+    last: float
+    """From `ends` on."""
+    begins: int = 0
+    """Agent steps of the whole run."""
+    ends: int = 0
+    """Agent steps of the whole run; not before `begins`."""
+
+    def __post_init__(self) -> None:
+        """Check the order."""
+        require(0 <= self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
+
+    def at(self, step: int) -> float:
+        """The number after so many agent steps."""
+        if step >= self.ends:
+            return self.last
+        share = max(0, step - self.begins) / (self.ends - self.begins)
+        return self.first + share * (self.last - self.first)
+
+
+@config
+class TeachingConfig:
+    """Cross-entropy on what the teacher would do, a critic beside it, and PPO once the teacher lets go."""
+
+    gamma: float = 0.977
+    """A reward one step later counts this much."""
+    lam: float = 0.891
+    """Generalised advantage: 0 trusts the critic after one step, 1 sums all rewards of the block."""
+    clip: float = 0.2
+    """PPO: a probability may move by this share before a step's gain no longer pulls it further."""
+    value_clip: float = 0.5
+    """A value may move this far from the one that acted before a step's gain no longer pulls it further."""
+    unroll: int = 16
+    """Steps of a sequence, over which gradients flow; a block is cut into as many as it has."""
+    epochs: int = 3
+    """Times that each block is learned from."""
+    minibatches: int = 16
+    """Parts that the sequences of all agents are dealt into, anew in each epoch: one update each."""
+    lr: float = 2e-3
+    """Learning rate (Adam)."""
+    grad_clip: float = 1.0
+    """Largest norm of a gradient; a longer one is scaled down to it. 0 turns it off."""
+    value_weight: float = 0.25
+    """Weight of the critic's loss."""
+    entropy_weight: float = 0.01
+    """Weight of the policy's entropy beside PPO's loss."""
+    supervision: Ramp = Ramp(first=1.0, last=0.1, begins=300_000, ends=500_000)
+    """Weight of the cross-entropy on the teacher's actions."""
+    reinforcement: Ramp = Ramp(first=0.0, last=1.0, begins=300_000, ends=500_000)
+    """Weight of PPO's loss: the hand-over is where this rises and `supervision` falls."""
+    lead: Ramp = Ramp(first=0.5, last=0.0, begins=0, ends=300_000)
+    """Probability that the teacher's action of an agent is executed; drawn for each agent and block."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name in ("gamma", "lam"):
+            require(0 <= getattr(self, name) <= 1, f"learner.{name}", getattr(self, name), "0 to 1")
+        for name in ("clip", "value_clip", "lr"):
+            require(getattr(self, name) > 0, f"learner.{name}", getattr(self, name), "positive")
+        for name in ("unroll", "epochs", "minibatches"):
+            require(getattr(self, name) >= 1, f"learner.{name}", getattr(self, name), "1 or more")
+        for name in ("grad_clip", "value_weight", "entropy_weight"):
+            require(getattr(self, name) >= 0, f"learner.{name}", getattr(self, name), "0 or more")
+        for name in ("supervision", "reinforcement", "lead"):
+            ramp = getattr(self, name)
+            for end in ("first", "last"):
+                require(getattr(ramp, end) >= 0, f"learner.{name}.{end}", getattr(ramp, end), "0 or more")
+                if name == "lead":
+                    require(getattr(ramp, end) <= 1, f"learner.lead.{end}", getattr(ramp, end), "0 to 1")

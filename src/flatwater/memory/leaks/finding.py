@@ -1,0 +1,137 @@
+"""A finding: what grows, who holds it, where it was made, when the memory ends, and what to do.
+
+The same object stands in findings.jsonl, in the output of `flatwater watch --json` and, in words, on the console.
+"""
+
+import hashlib
+import textwrap
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any, Literal
+
+from flatwater.units import format_bytes
+
+Verdict = Literal["leak", "filling", "retention", "backlog", "cache", "mapped", "native", "slowdown"]
+
+WIDTH = 99
+"""Columns of a line of `tell`."""
+LABEL = 10
+"""Columns of the words at the beginning of a line of `tell`."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """The line of the user's program that made most of what grew."""
+
+    file: str
+    line: int
+    function: str
+    """Qualified name without `<locals>`; `<module>` at the top level of a file."""
+    operation: str
+    """`aten::mm` for tensors, `numpy` for arrays, `python` for other objects."""
+
+    def __str__(self) -> str:
+        where = "" if self.function == "<module>" else f" in {self.function}"
+        return f"{PurePath(self.file).name}:{self.line}{where} ({self.operation})"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause of growth. Bytes are per `unit`; steps are counted in `unit`."""
+
+    verdict: Verdict
+    owner: str
+    """Path of the container that grows (`train.HISTORY`), of a leaf of the state, or the kind of memory."""
+    holders: tuple[str, ...]
+    """The chain that keeps it alive, root first. Empty where no Python object explains the growth."""
+    made_at: Made | None
+    bytes_per_step: float
+    interval: tuple[float, float]
+    """Bounds of `bytes_per_step`, at 95 %."""
+    share: float
+    """Part of the growth of the whole process that this explains, 0 to 1."""
+    count: int
+    """Objects of the main content."""
+    what: str
+    """The main content: `120 × float32[64, 504]`."""
+    plateau_bytes: int | None
+    """Resident bytes of the owner at which a filling ends."""
+    plateau_step: int | None
+    """The step at which it ends."""
+    limit_bytes: int | None
+    """Resident bytes at which the process must stop."""
+    limit_step: int | None
+    """The step at which it gets there. None: never, as the plateau comes first or nothing grows."""
+    advice: str
+    fingerprint: str
+    """The same over reruns: of verdict, owner, file and function, without indexes, lines and sizes."""
+    unit: str = "round"
+    redundancy: str | None = None
+    """A sentence where the contents say the same thing twice."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, numbers and strings under the names of the fields."""
+        return asdict(self) | {"holders": list(self.holders), "interval": list(self.interval)}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> "Finding":
+        """The finding that `to_json` wrote."""
+        made = found["made_at"]
+        low, high = found["interval"]
+        changed = {"holders": tuple(found["holders"]), "interval": (low, high)}
+        return cls(**found | changed | {"made_at": None if made is None else Made(**made)})
+
+    def tell(self) -> list[str]:
+        """A few lines for a person, none over 99 columns."""
+        lines = _folded(f"{self.verdict}: ", f"{self._sentence()}.", "  ")
+        for label, text in self._details():
+            lines += _folded(f"  {label}".ljust(LABEL), text, " " * LABEL)
+        return lines
+
+    def _sentence(self) -> str:
+        if self.verdict == "slowdown":
+            return self.what
+        rate = f"grows by {format_bytes(self.bytes_per_step)} {self._each}, {self.share:.0%} of the growth"
+        return f"{self.owner} {rate}"
+
+    @property
+    def _each(self) -> str:
+        return f"{'an' if self.unit[0] in 'aeiou' else 'a'} {self.unit}"
+
+    def _details(self) -> list[tuple[str, str]]:
+        details = []
+        if self.holders:
+            details.append(("held by", " → ".join(self.holders)))
+        if self.made_at is not None:
+            details.append(("made at", str(self.made_at)))
+        if self.verdict != "slowdown":
+            low, high = (format_bytes(bound) for bound in self.interval)
+            details.append(("what", f"{self.what}; between {low} and {high} {self._each}"))
+            details.append(("until", self._end()))
+        if self.redundancy is not None:
+            details.append(("note", self.redundancy))
+        details.append(("do", self.advice))
+        return details
+
+    def _end(self) -> str:
+        ends = []
+        if self.plateau_bytes is not None:
+            when = "" if self.plateau_step is None else f" at {self.unit} {self.plateau_step}"
+            ends.append(f"full with {format_bytes(self.plateau_bytes)}{when}")
+        if self.limit_bytes is None:
+            ends.append("no limit is known")
+        elif self.limit_step is None:
+            ends.append(f"the limit of {format_bytes(self.limit_bytes)} is not reached")
+        else:
+            ends.append(f"the limit of {format_bytes(self.limit_bytes)} is reached at {self.unit} {self.limit_step}")
+        return "; ".join(ends)
+
+
+def fingerprint(verdict: Verdict, owner: str, made_at: Made | None) -> str:
+    """Twelve hexadecimal digits of what stays the same when the program is run again, or edited elsewhere."""
+    made = "" if made_at is None else f"{PurePath(made_at.file).name}:{made_at.function}"
+    return hashlib.sha256(f"{verdict}\n{owner}\n{made}".encode()).hexdigest()[:12]
+
+
+def _folded(first: str, text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)

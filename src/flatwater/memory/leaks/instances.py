@@ -1,0 +1,171 @@
+"""Attributes of instances, read through the descriptors of their classes: no property, no `__getattr__` runs."""
+
+import gc
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from flatwater.memory.leaks.inside import GC_BYTES, Inside, Look, Named, Walk
+
+# A metaclass may replace `__name__`, `__dict__`, even `__hash__`; these read the class itself.
+name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
+names_of: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
+mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+_module_of = type.__dict__["__module__"].__get__
+_qualname_of = type.__dict__["__qualname__"].__get__
+
+_TOOL = "flatwater.memory."
+_OPAQUE_TYPES = frozenset(map(id, (
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+    types.GenericAlias,
+    types.TracebackType,
+)))  # fmt: skip
+_OPAQUE_NAMES = frozenset({
+    ("weakref", "WeakValueDictionary"),
+    ("weakref", "WeakKeyDictionary"),
+    ("_weakrefset", "WeakSet"),
+    ("weakref", "ReferenceType"),
+    ("weakref", "ProxyType"),
+    ("weakref", "CallableProxyType"),
+    ("mmap", "mmap"),
+    ("typing", "_BaseGenericAlias"),
+    ("typing", "_SpecialForm"),
+    ("typing", "TypeVar"),
+    ("re", "Pattern"),
+    ("enum", "Enum"),
+    ("numpy", "dtype"),
+    ("numpy", "ufunc"),
+    ("numpy", "generic"),
+    ("torch", "dtype"),
+    ("torch", "device"),
+    ("torch", "layout"),
+})  # fmt: skip
+"""Known not to lead to the user's data, or to hold it weakly."""
+
+_KINDS = {("threading", "Thread"): "thread"}
+_HEAP_TYPE = 1 << 9
+"""Set in a class's flags where it was made at run time, as Python's classes are."""
+
+
+def full_name(kind: type) -> tuple[str, str]:
+    """Module and qualified name of a class, past its metaclass."""
+    module = _module_of(kind)
+    return (module if type(module) is str else "", _qualname_of(kind))
+
+
+def is_opaque_class(kind: type) -> bool:
+    """Whether instances are not entered: modules, weak containers, descriptors, and all objects of this tool."""
+    for owner in mro(kind):
+        name = full_name(owner)
+        if name in _OPAQUE_NAMES or id(owner) in _OPAQUE_TYPES or f"{name[0]}.".startswith(_TOOL):
+            return True
+    return False
+
+
+def attributes(kind: type) -> Callable[[Any], list[Named]]:
+    """How to read the attributes of an instance: of its `__dict__`, and of its slots."""
+    own_dict, slots = None, []
+    for owner in mro(kind):
+        space = names_of(owner)
+        if own_dict is None and type(space.get("__dict__")) is types.GetSetDescriptorType:
+            own_dict = space["__dict__"].__get__
+        if "__slots__" in space:
+            slots += [(f".{name}", d.__get__) for name, d in space.items() if type(d) is types.MemberDescriptorType]
+
+    dotted: dict[str, str] = {}
+    """Names as they stand in paths: made once, for there may be a million instances."""
+
+    def read(obj: Any) -> list[Named]:  # noqa: ANN401
+        held = () if own_dict is None else list(own_dict(obj).items())
+        named = [(dotted.get(name) or dotted.setdefault(name, f".{name}"), value) for name, value in held]
+        for name, get in slots:
+            try:
+                named.append((name, get(obj)))
+            except AttributeError:  # a slot that was never set
+                continue
+        return named
+
+    return read
+
+
+def look_instance(kind: type) -> Look | None:
+    """How to open an instance of a class written in Python; None for others.
+
+    Where the class extends one of C, which may hold more than its attributes show, the collector is asked as well.
+    """
+    bases = [owner for owner in mro(kind) if owner is not object]
+    if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
+        return None
+    read, size_of = attributes(kind), _sizer(kind)
+    name = next((_KINDS[full] for full in map(full_name, bases) if full in _KINDS), "object")
+    hidden = any(not b.__flags__ & _HEAP_TYPE or "__module__" not in names_of(b) for b in bases)
+    has_dict = any("__dict__" in names_of(owner) for owner in bases)
+
+    def opened(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
+        parts = read(obj)
+        count = len(parts)
+        if hidden:
+            parts += _referents(obj)
+        if id(kind) not in walk.seen and walk.is_user_class(kind):
+            parts.append((".<class>", kind))
+        return Inside(name, size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0), count, parts)
+
+    return opened
+
+
+_DICT_BYTES, _ENTRY_BYTES = 64, 8
+"""An instance's dict shares its keys with the class: a header, and a pointer for each value."""
+
+
+def look_foreign(kind: type) -> Look:
+    """How to open an object of a class written in C: what the collector sees of it, and a buffer that it exports."""
+    size_of = _sizer(kind)
+    exports = _exports(kind)
+
+    def opened(obj: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+        parts = _referents(obj)
+        size = max(size_of(obj), _buffer_bytes(obj) if exports else 0)
+        return Inside("object" if parts else "bytes", size, len(parts), parts=parts)
+
+    return opened
+
+
+def _referents(obj: Any) -> list[Named]:  # noqa: ANN401
+    if not gc.is_tracked(obj):
+        return []
+    return [(f".<{name_of(type(r))}>", r) for r in gc.get_referents(obj) if not issubclass(type(r), type)]
+
+
+def _sizer(kind: type) -> Callable[[Any], int]:
+    """The size that the class's own C code tells; one written in Python may do anything, and is not called."""
+    for owner in mro(kind):
+        method = names_of(owner).get("__sizeof__")
+        if method is not None:
+            plain = type(method) is types.FunctionType
+            measure: Callable[[Any], int] = object.__sizeof__ if plain else method
+            return lambda obj: measure(obj) + (GC_BYTES if gc.is_tracked(obj) else 0)
+    return sys.getsizeof
+
+
+def _exports(kind: type) -> bool:
+    """Whether instances may export a buffer without running Python code."""
+    return kind is not memoryview and not any(
+        type(names_of(o).get("__buffer__")) is types.FunctionType for o in mro(kind)
+    )
+
+
+def _buffer_bytes(obj: Any) -> int:  # noqa: ANN401
+    try:
+        with memoryview(obj) as view:
+            return view.nbytes
+    except (TypeError, BufferError, ValueError):
+        return 0

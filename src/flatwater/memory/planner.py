@@ -1,0 +1,125 @@
+"""The plan: what a run will hold, by owner, and whether it fits; made before anything is allocated.
+
+The bytes come from the build itself, run on torch's meta device by whoever owns the build; here they are added up, held
+against the machine's limits and told. What is planned for the state is exactly what is held. Transients are estimates.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flatwater.errors import MemoryLimitError
+from flatwater.units import format_bytes
+
+BUDGET_SHARE = 0.9
+"""Share of the tightest limit that a run without a budget of its own may take."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will hold."""
+
+    owners: Mapping[str, int]
+    """Bytes of each leaf of the state, by path."""
+    transients: Mapping[str, int]
+    """Estimated bytes that a phase makes and frees again, at its highest."""
+    base_bytes: int
+    """Resident before the state is built: interpreter, libraries, code. 0 where the state lies on another device."""
+    limits: Mapping[str, int]
+    """Each limit that the process would meet, in bytes."""
+    budget: int | None = None
+    """What the user allows; None takes `BUDGET_SHARE` of the tightest limit."""
+    suggestions: Sequence[str] = field(default=())
+    """What to change where it does not fit, with numbers."""
+
+    @property
+    def total_bytes(self) -> int:
+        """The state, whole."""
+        return sum(self.owners.values())
+
+    @property
+    def transient_bytes(self) -> int:
+        """The highest phase: phases do not overlap."""
+        return max(self.transients.values(), default=0)
+
+    @property
+    def needed_bytes(self) -> int:
+        """Resident memory at the highest moment of the run."""
+        return self.base_bytes + self.total_bytes + self.transient_bytes
+
+    @property
+    def limit_bytes(self) -> int:
+        """The tightest limit."""
+        return min(self.limits.values())
+
+    @property
+    def budget_bytes(self) -> int:
+        """What the run may take."""
+        return int(BUDGET_SHARE * self.limit_bytes) if self.budget is None else self.budget
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run stays within its budget and the machine's limit."""
+        return self.needed_bytes <= min(self.budget_bytes, self.limit_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """As in plan.json."""
+        return {
+            "owners": dict(self.owners),
+            "total_bytes": self.total_bytes,
+            "transient_bytes": self.transient_bytes,
+            "transients": dict(self.transients),
+            "base_bytes": self.base_bytes,
+            "needed_bytes": self.needed_bytes,
+            "limit_bytes": self.limit_bytes,
+            "limits": dict(self.limits),
+            "budget_bytes": self.budget_bytes,
+            "fits": self.fits,
+            "suggestions": list(self.suggestions),
+        }
+
+
+def refuse(plan: Plan) -> None:
+    """Stop a run that does not fit.
+
+    Raises:
+        MemoryLimitError: with the largest owners and what to change.
+    """
+    if plan.fits:
+        return
+    remedy = "Make it smaller, or give it more with --budget; --start-over-budget starts it all the same."
+    raise MemoryLimitError(f"{told(plan)}\n{remedy}")
+
+
+def told(plan: Plan) -> str:
+    """What the run would take, of what it may take, by whom, and what to change, in a few lines."""
+    largest = sorted(grouped(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
+    listed = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
+    whole = f"The run would take {format_bytes(plan.needed_bytes)}, and {allowed(plan)}. The largest owners: {listed}."
+    return "\n".join([whole, *(f"  {line}" for line in plan.suggestions)])
+
+
+def allowed(plan: Plan) -> str:
+    """What the run may take, and why."""
+    name = min(plan.limits, key=lambda limit: plan.limits[limit])
+    limit = f"the limit of this process is {format_bytes(plan.limit_bytes)} ({name})"
+    if plan.budget is None:
+        return f"{format_bytes(plan.budget_bytes)} are allowed: {limit}, of which {BUDGET_SHARE:.0%}"
+    return f"{format_bytes(plan.budget)} are allowed (--budget); {limit}"
+
+
+def grouped(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
+    """Bytes by the first `depth` names of the paths, in the order of the paths."""
+    sums: dict[str, int] = {}
+    for path, size in owners.items():
+        group = ".".join(path.split(".")[:depth])
+        sums[group] = sums.get(group, 0) + size
+    return sums
+
+
+def in_short(plan: Plan) -> str:
+    """One line about the plan."""
+    return (
+        f"memory: the state will hold {format_bytes(plan.total_bytes)}, with phases and libraries up to "
+        f"{format_bytes(plan.needed_bytes)}, of {format_bytes(plan.budget_bytes)} allowed"
+    )

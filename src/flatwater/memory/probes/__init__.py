@@ -1,0 +1,1 @@
+"""Read-only meters of a running process. None of them needs torch."""

@@ -1,0 +1,179 @@
+"""Work in a fork of this process: what it imports and allocates is gone when it ends."""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+LONGEST = 60
+"""Seconds after which a detached fork ends by itself, whatever it waits for."""
+CHUNK = 1 << 16
+ID = 4
+"""Bytes in which a fork tells its process id."""
+FIRST, MOST = 3, 1 << 16
+"""Descriptors that it closes: all after stderr."""
+
+Work = Callable[[], Any]
+"""Returns whatever JSON can hold."""
+
+
+def in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+    """Run `work` in a fork and return what it returned, by way of JSON.
+
+    The fork has one thread and must not wait for another one's lock: no parallel kernels, no backward pass on data.
+
+    Raises:
+        RuntimeError: it raised or was killed; its traceback is on stderr.
+    """
+    reads, writes = os.pipe()
+    child = _forked()
+    if child == 0:
+        os.close(reads)
+        _answer(work, writes)
+    os.close(writes)
+    with os.fdopen(reads, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status or not answer:
+        raise RuntimeError(f"a fork of this process ended with {os.waitstatus_to_exitcode(status)}")
+    return json.loads(answer)
+
+
+class Detached:
+    """Work in a fork that this process does not wait for.
+
+    The fork is no child of this process, which may wait for its own or count them: a fork between the two ends at once.
+    It holds no file of the process open but stderr, and hears no Ctrl-C of its terminal. Work as for `in_fork`.
+    """
+
+    def __init__(self, work: Work) -> None:
+        """Fork twice, and go on: that is the pause.
+
+        Raises:
+            OSError: there is no memory for a fork.
+        """
+        self._owner = os.getpid()
+        self._answer = b""
+        self._reads, writes = os.pipe()
+        try:
+            child = _forked()
+            if child == 0:
+                _detach(work, writes)
+        except OSError:
+            os.close(self._reads)
+            raise
+        finally:
+            os.close(writes)
+        self._pid = int.from_bytes(os.read(self._reads, ID))
+        _reap(child)
+        if not self._pid:  # nothing was written: the fork could not fork
+            os.close(self._reads)
+            raise OSError("a fork of this process could not fork")
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """Whether the work is done, waiting for it so long at most."""
+        until = time.monotonic() + seconds
+        while self._reads >= 0:
+            if not _readable(self._reads, max(0.0, until - time.monotonic())):
+                return False
+            piece = os.read(self._reads, CHUNK)
+            self._answer += piece
+            if not piece:
+                self._leave()
+        return True
+
+    def answer(self) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+        """What the work returned; call it when it has ended.
+
+        Raises:
+            RuntimeError: it raised, was killed or stopped.
+        """
+        if not self.ended() or not self._answer:
+            raise RuntimeError("a fork of this process ended without an answer")
+        return json.loads(self._answer)
+
+    def stop(self) -> None:
+        """End the work, done or not. In a fork of the process that began it, only forget it."""
+        if os.getpid() != self._owner:
+            self._leave()
+        elif not self.ended():
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)  # the forks of its own are in its group
+            self._leave()
+        self._answer = b""
+
+    def _leave(self) -> None:
+        if self._reads >= 0:
+            os.close(self._reads)
+            self._reads = -1
+            _reap(self._pid)  # where this is process 1, as in a container, it is a child after all
+
+
+def _forked() -> int:
+    """Fork. 0 in the child."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        # Python 3.12 and later warn of locks that other threads hold; `work` takes none of theirs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _reap(child: int) -> None:
+    """Wait for a process that ends, unless it is no child, or the program has said that its children be forgotten."""
+    with suppress(ChildProcessError):
+        os.waitpid(child, 0)
+
+
+def _readable(pipe: int, seconds: float) -> bool:
+    waiting = select.poll()  # `select` itself knows the first 1024 descriptors only
+    waiting.register(pipe, select.POLLIN)
+    return bool(waiting.poll(1000 * seconds))
+
+
+def _detach(work: Work, pipe: int) -> None:
+    """In the first fork: make the one that works, tell its id before it can answer, and end."""
+    code = 1
+    try:
+        child = os.fork()
+        if child == 0:
+            _work_apart(work, pipe)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _work_apart(work: Work, pipe: int) -> None:
+    """In the second fork: let go of the terminal and of the program's files, tell the id, work."""
+    os.setsid()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(LONGEST)
+    os.write(pipe, os.getpid().to_bytes(ID))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.closerange(FIRST, pipe)
+    os.closerange(pipe + 1, MOST)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)  # the program's may have been another file
+    _answer(work, pipe)
+
+
+def _answer(work: Work, pipe: int) -> None:
+    """In the fork: work, write, end, without running what the parent has registered for its own end."""
+    code = 1
+    try:
+        os.write(pipe, json.dumps(work()).encode())
+        code = 0
+    except BrokenPipeError:  # nobody waits for it any more
+        pass
+    except BaseException:  # noqa: BLE001  (the edge of a process)
+        traceback.print_exc()
+    finally:
+        os._exit(code)

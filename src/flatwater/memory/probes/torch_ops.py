@@ -1,0 +1,161 @@
+"""Sees each new torch storage while it is made, on any device: which operation made it, and when it dies.
+
+This is the only module of the memory package that imports torch; it is imported where torch is already.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, _push_mode
+
+R = TypeVar("R")
+
+_LIFTED = ("aten::lift_fresh", "aten::lift", "aten::set_.source_Storage_storage_offset")
+"""Operations that return their argument, with a storage that `torch.tensor` has just made out of sight; the third, one
+that `copy.deepcopy` has cloned."""
+
+
+class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-call]  # torch's own hook has no types
+    """While entered, keeps one record for each living storage that was made. Holds no storage and changes no number."""
+
+    # Compiled code stays compiled, and higher order operators run as they would.
+    supports_higher_order_operators = True
+
+    def __init__(self, born: Callable[[str, int], R], died: Callable[[R], object]) -> None:
+        """Nothing is seen before it is entered.
+
+        Args:
+            born: makes the record of a storage from the operation's name and the storage's bytes.
+            died: is told the record of a storage that is freed.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.records: dict[int, tuple[weakref.ref[torch.UntypedStorage], R]] = {}
+        """By address of the storage."""
+        self._born = born
+        self._died = died
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise torch._dynamo is imported on the first operation: 84 MiB, in a process that may be near its limit.
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled functions are not compiled anew, nor run eagerly, because someone watches."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        """Run the operation as it is, then look at what it returned."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        for storage in _storages(out):
+            address = _address(storage)
+            if address not in self.records:
+                self._meet_(storage, address, func.name(), (args, kwargs))
+        return out
+
+    def _meet_(self, storage: torch.UntypedStorage, address: int, operation: str, given: tuple[Any, Any]) -> None:
+        before = (*given[0], *given[1].values())
+        if operation not in _LIFTED and any(address == _address(other) for other in _storages(before)):
+            return
+        record = self._born(operation.split(".", maxsplit=1)[0], storage.nbytes())
+        records, died = self.records, self._died
+
+        def forget(_: object) -> None:
+            records.pop(address, None)
+            died(record)
+
+        records[address] = (weakref.ref(storage, forget), record)
+
+    def record_of(self, tensor: torch.Tensor) -> R | None:
+        """The record of the tensor's storage, which a view shares with its base; None if it is older."""
+        found = next((self.records.get(_address(storage)) for storage in _storages(tensor)), None)
+        return None if found is None else found[1]
+
+
+def enter_(mode: NewStorages[R]) -> bool:
+    """Begin to see operations of this thread. False, and nothing done, where the program has a mode of its own open."""
+    if _get_current_dispatch_mode_stack():
+        return False
+    mode.__enter__()  # type: ignore[no-untyped-call]
+    return True
+
+
+def leave_(mode: NewStorages[R]) -> None:
+    """Stop seeing operations, even where the program has entered modes of its own since; those stay."""
+    above = []
+    while (top := _get_current_dispatch_mode_stack()) and top[-1] is not mode:
+        above.append(_pop_mode())
+    if top:
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+    for other in reversed(above):
+        _push_mode(other)
+
+
+def peak_bytes(run: Callable[[], object]) -> int:
+    """The most bytes that storages made by `run` had at one time; on any device, meta included.
+
+    What kernels take and return within one operation is not seen, nor is a storage that is resized in place.
+    """
+    alive = peak = 0
+
+    def born(_: str, size: int) -> int:
+        nonlocal alive, peak
+        alive += size
+        peak = max(peak, alive)
+        return size
+
+    def died(size: int) -> None:
+        nonlocal alive
+        alive -= size
+
+    with NewStorages(born, died):
+        run()
+    return peak
+
+
+def saved_tensors(tensor: torch.Tensor, most: int = 10_000) -> Iterator[torch.Tensor]:
+    """What the autograd graph of a tensor saves for its backward; of at most so many nodes.
+
+    Reads `_raw_saved_*` only: `_saved_*` unpacks, which runs checkpointed forwards again and raises after edits in
+    place.
+    """
+    seen = {tensor.grad_fn}
+    waiting = [node for node in seen if node is not None]
+    while waiting and len(seen) < most:
+        node = waiting.pop()
+        for name in dir(type(node)):
+            if name.startswith("_raw_saved_"):
+                yield from _raw(node, name)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+
+
+def _raw(node: Any, name: str) -> Iterator[torch.Tensor]:  # noqa: ANN401  (each operation has its own class of nodes)
+    try:
+        saved = getattr(node, name)
+        kept = [one.data for one in (saved if isinstance(saved, tuple) else (saved,)) if one is not None]
+    except RuntimeError:  # freed by a backward
+        return
+    yield from (data for data in kept if isinstance(data, torch.Tensor))
+
+
+def _storages(value: object) -> Iterator[torch.UntypedStorage]:
+    """Of a tensor, or of the tensors in a sequence."""
+    if isinstance(value, torch.Tensor):
+        try:
+            yield value.untyped_storage()
+        except RuntimeError:  # sparse tensors and wrappers have none
+            return
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _storages(one)
+
+
+def _address(storage: torch.UntypedStorage) -> int:
+    """Of the storage's object, not of its data: that is 0 for every tensor on the meta device."""
+    return int(storage._cdata)  # noqa: SLF001  (torch names it in no other way)

@@ -1,0 +1,168 @@
+"""Watching from inside a program: `with flatwater.watch() as w: ... w.step()`.
+
+Nothing is hooked and no signal handler is set, so it works in notebooks and beside other tools. The callbacks for
+other people's trainers open and close the same watch.
+"""
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.text import Text
+
+from flatwater.errors import ConfigError
+from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.leaks.verdict import MOST
+from flatwater.memory.watch.process import ProcessWatch
+from flatwater.memory.watch.terminal import lines_of
+from flatwater.units import parse_bytes
+
+COLUMNS = 100
+LOOK_EVERY = 0.5
+"""Seconds between two looks for new findings, at least."""
+LOOK_SHARE = 1 / 300
+"""Part of the time that these looks may take."""
+
+_open: list["Watch"] = []
+"""The watch that is open in this process; one at most, because allocations can be traced by one only."""
+
+
+def watch(*, unit: str = "round", budget: str | int | None = None, report: bool = True) -> "Watch":
+    """Watch the memory of this process: `with flatwater.watch() as w: ... w.step()`.
+
+    Args:
+        unit: what one call of `step` is called in the findings.
+        budget: bytes, or a text such as "8GiB", at which the process would have to stop: where the forecasts end.
+            By default what the machine and its container leave. Nothing is stopped there.
+        report: print each finding to stderr when it is found, and all of them at the end.
+
+    Raises:
+        ConfigError: the unit is no word, or the budget no amount of memory.
+    """
+    return Watch(unit=unit, budget=budget, report=report)
+
+
+class Watch:
+    """One watched stretch of a program; `watch` makes it. Call `step` in the thread that trains."""
+
+    def __init__(self, *, unit: str, budget: str | int | None, report: bool, yields: bool = False) -> None:
+        """Watch nothing yet.
+
+        Args:
+            unit: as of `watch`.
+            budget: as of `watch`.
+            report: as of `watch`.
+            yields: whether the next watch closes this one. A trainer that fails may never tell its callbacks so.
+        """
+        if not unit.isidentifier():
+            raise ConfigError(f"watch: unit = {unit!r}: must be one word, such as 'round' or 'batch'")
+        limit = parse_bytes(budget) if isinstance(budget, str) else budget
+        if limit is not None and limit <= 0:
+            raise ConfigError(f"watch: budget = {budget!r}: must be positive, such as '8GiB'; None takes the machine's")
+        self._unit, self._limit, self._report, self._yields = unit, limit, report, yields
+        self._process: ProcessWatch | None = None
+        self._end: tuple[list[Finding], dict[str, Any]] | None = None
+        """What was known when it was closed."""
+        self._told: set[tuple[str, str]] = set()
+        self._look_due = 0.0
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Begin; `with` does it.
+
+        Raises:
+            ConfigError: this watch was used before, or another is open.
+        """
+        if self._process is not None:
+            raise ConfigError(
+                "this watch has been used: each `with` needs one of its own, `with flatwater.watch() as w:`."
+            )
+        if _open and not _open[0]._yields:  # noqa: SLF001  (of the same class)
+            raise ConfigError(
+                "a watch is open in this process: it sees everything, so there can be one only. Leave out this one, or "
+                "begin it after the `with` block of the other."
+            )
+        if _open:
+            _open[0].close()
+        self._process = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit)
+        _open.append(self)
+
+    def step(self) -> None:
+        """Say that a round is done.
+
+        Raises:
+            ConfigError: the watch is not open.
+        """
+        if self._process is None or self._end is not None:
+            raise ConfigError("step: the watch is not open. Call it inside of `with flatwater.watch() as w:`.")
+        self._process.step(self._unit)
+        if self._report and time.monotonic() >= self._look_due:
+            self._look(self._process)
+
+    def findings(self) -> list[Finding]:
+        """What grows, most bytes first; after the end, what was known then.
+
+        Raises:
+            ConfigError: the watch was never opened.
+        """
+        return self._opened().findings() if self._end is None else self._end[0]
+
+    def summary(self) -> dict[str, Any]:
+        """What `flatwater watch --json` writes: steps, growth, the share explained, the watch's own cost, findings.
+
+        Raises:
+            ConfigError: the watch was never opened.
+        """
+        return self._opened().summary() if self._end is None else self._end[1]
+
+    def close(self) -> None:
+        """End, and print what was found; `with` does it. A second call does nothing."""
+        if self._process is None or self._end is not None:
+            return
+        found = self._process.conclude()
+        # A reading is not taken at every step: the last may be some steps ago.
+        self._end = found, self._process.summary(found) | {"steps": self._process.counts.get(self._unit, 0)}
+        self._process.close(conclude=False)
+        _open.remove(self)
+        if self._report:
+            _print(lines_of(self._end[1]))
+
+    def _opened(self) -> ProcessWatch:
+        if self._process is None:
+            raise ConfigError("the watch has not begun. Use it as `with flatwater.watch() as w:`.")
+        return self._process
+
+    def _look(self, process: ProcessWatch) -> None:
+        """Print what is new."""
+        began = time.monotonic()
+        news = [found for found in process.findings() if (found.verdict, found.owner) not in self._told]
+        self._told |= {(found.verdict, found.owner) for found in news}
+        ended = time.monotonic()
+        self._look_due = ended + max(LOOK_EVERY, (ended - began) / LOOK_SHARE)
+        if news:
+            _print([f"flatwater, {self._unit} {process.counts[self._unit]}:", *_told(news)])
+
+
+def _told(found: Sequence[Finding]) -> list[str]:
+    return [line for finding in found[:MOST] for line in finding.tell()]
+
+
+def _print(lines: Iterable[str]) -> None:
+    """To stderr as it is now: a notebook, or a test, may have replaced it."""
+    console = Console(file=sys.stderr, width=COLUMNS, highlight=False)
+    for line in lines:
+        verdict, colon, rest = line.partition(": ")
+        strong = colon and not line.startswith(" ")
+        console.print(Text.assemble((verdict + colon, "bold"), rest) if strong else Text(line))

@@ -1,0 +1,135 @@
+"""A running process seen from outside: how much it grows and in which kind of memory, but not who holds it.
+
+Only the kernel's counters are read, so the process is not disturbed, and need not be Python. Objects, owners and lines
+are inside of it: they are seen by `flatwater watch -- COMMAND` alone.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from flatwater.errors import ConfigError
+from flatwater.memory.leaks.drift import Series, Slope, drifting
+from flatwater.memory.leaks.finding import Finding, Verdict, fingerprint
+from flatwater.memory.leaks.record import MIB
+from flatwater.memory.leaks.verdict import Growth, foremost, judge_rest
+from flatwater.memory.probes.mappings import descendants
+
+LOOKS = 40
+"""Readings, spread over the time."""
+KINDS: dict[str, tuple[Verdict, str, str]] = {
+    "RssAnon": ("native", "memory of no file", "heap, stacks and arrays; who holds it is not seen from outside"),
+    "RssFile": ("mapped", "mapped files", "pages of files"),
+    "RssShmem": ("mapped", "shared memory", "pages that several processes share"),
+    "workers": ("native", "worker processes", "private bytes of the processes below it"),
+}
+"""Counter of /proc/PID/status -> verdict, owner, content."""
+UNSEEN = (
+    "objects, owners and lines: from outside only totals are visible. Run it with `flatwater watch -- COMMAND` instead",
+    "what the allocator has freed and kept: a growth told as native may be retention",
+)
+
+
+@dataclass
+class _Looks:
+    """The counters over time."""
+
+    series: dict[str, Series]
+    resident: Series
+
+
+def look_at(pid: int, seconds: float, limit: int | None = None) -> dict[str, Any]:
+    """Read a process's counters for some seconds.
+
+    Args:
+        pid: its number.
+        seconds: how long.
+        limit: resident bytes at which it must stop; what it has and the system has free by default.
+
+    Returns:
+        The JSON of `flatwater watch`, told by the second.
+
+    Raises:
+        ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
+    """
+    if seconds <= 0:
+        raise ConfigError(f"--seconds = {seconds}: must be positive")
+    program = _program(pid)
+    looks = _Looks({name: Series() for name in KINDS}, Series())
+    began = time.monotonic()
+    for look in range(LOOKS):
+        counters = _counters(pid)
+        if counters is None:
+            break
+        at = time.monotonic() - began
+        for name, series in looks.series.items():
+            series.add(at, counters[name])
+        looks.resident.add(at, counters["VmRSS"])
+        time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
+    return _summary(program, looks, limit)
+
+
+def _program(pid: int) -> str:
+    if not Path("/proc/self/status").exists():
+        raise ConfigError(f"--attach {pid}: needs /proc, which this system has not. Use `flatwater watch -- COMMAND`.")
+    if _counters(pid) is None:
+        raise ConfigError(f"--attach {pid}: there is no such process, or it belongs to another user")
+    return " ".join(psutil.Process(pid).cmdline()) or psutil.Process(pid).name()
+
+
+def _counters(pid: int) -> dict[str, int] | None:
+    """Bytes by name of the counter; None where the process has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+        found = {
+            name: int(rest.split()[0]) * 1024
+            for name, _, rest in (line.partition(":") for line in lines)
+            if name == "VmRSS" or name in KINDS
+        }
+        return found | {"workers": descendants(pid).private} if "VmRSS" in found else None
+    except (OSError, psutil.Error):
+        return None
+
+
+def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
+    steps, resident = looks.resident.steps, looks.resident.values
+    now = int(resident[-1])
+    most = now + int(psutil.virtual_memory().available) if limit is None else limit
+    grown = int(resident[-1] - resident[0])
+    slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
+    growth = Growth(round(steps[-1]), now, most, slope, "second")
+    found, explained = list[Finding](), 0.0
+    for name, series in looks.series.items():
+        verdict, owner, what = KINDS[name]
+        drift = drifting(series.steps, series.values, least=MIB)
+        if drift is not None:
+            found.append(_named(judge_rest(verdict, drift, growth), owner, what))
+            explained += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
+    return {
+        "program": program,
+        "unit": "second",
+        "steps": round(steps[-1]),
+        "seconds": round(steps[-1], 3),
+        "readings": len(steps),
+        "resident_bytes": now,
+        "resident_growth_bytes": grown,
+        "explained_share": round(min(1.0, explained / grown), 4) if grown > MIB else 1.0,
+        "cost": {"cpu_share": 0.0, "bytes": 0},
+        "processes": 1,
+        "findings": [each.to_json() for each in foremost(found, growth)],
+        "unseen": list(UNSEEN),
+        "series": {
+            "seconds": [round(at, 3) for at in steps],
+            "steps": [round(at) for at in steps],
+            "resident_bytes": [int(value) for value in resident],
+            "file_bytes": [int(value) for value in looks.series["RssFile"].values],
+            "freed_bytes": [None] * len(steps),
+        },
+    }
+
+
+def _named(found: Finding, owner: str, what: str) -> Finding:
+    return replace(found, owner=owner, what=what, fingerprint=fingerprint(found.verdict, owner, None))

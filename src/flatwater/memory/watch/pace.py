@@ -1,0 +1,127 @@
+"""When to look at a program that passes thousands of boundaries a second: often at first, later within a share.
+
+A program's memory swings within a round, so readings are best taken at the same place of it: at the slowest boundary
+that comes by often enough, the anchor. Where none does, any boundary will do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+QUICK = 0.05
+"""Seconds between the first readings, so that a program of a few seconds is seen through."""
+QUICK_READINGS = 24
+USUAL = 0.2
+"""Seconds between later readings, at least."""
+SHARE = 1 / 300
+"""Of the program's time that plain readings may take."""
+CREDIT, DEEP_SHARE = 6.0, 1 / 200
+"""Seconds, and share of the time since the beginning, that may go into digging."""
+COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
+"""The share while a census is under way, so that it comes to its end, and while growth is proven and has no owner."""
+SLICE, SLICE_SHARE = 0.05, 1 / 5
+"""Seconds of a census in one piece, or this part of the time between two boundaries, where those are rare."""
+TRACED = 0.5
+"""Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
+DIG = 0.06
+"""Seconds to the first reading after a census; doubled for each that follows, as growth may come in bursts."""
+LONGEST = 10.0
+"""Seconds without a reading, at most, where boundaries come by."""
+RECENT = 9
+"""Readings whose median cost is taken for the usual one: censuses are among them."""
+REGULAR = 3
+"""Times that a boundary must have come by before it can be the anchor."""
+NEAR, FAR = 3, 10
+"""Readings of a dig whose gap doubles at first, and after which it doubles again: growth may come in stairs."""
+
+
+@dataclass
+class Pace:
+    """Decides which boundaries are read. `step` of a watch compares with its fields and does nothing else."""
+
+    began: float
+    """Monotonic time of the first boundary."""
+    due: float = 0.0
+    """From then on the anchor is read."""
+    late: float = 0.0
+    """From then on any boundary is read."""
+    anchor: str | None = None
+    readings: int = 0
+    spent: float = 0.0
+    """Seconds that all readings took, digging included."""
+    recent: list[float] = field(default_factory=list)
+    dug: int = 0
+    """Readings since the census that waits for another one."""
+
+
+def put_off_(
+    pace: Pace,
+    now: float,
+    took: float,
+    counts: Mapping[str, int],
+    *,
+    digging: bool,
+    counting: bool = False,
+    tracing: bool = False,
+) -> None:
+    """Set the time of the next reading.
+
+    Args:
+        pace: of the watch.
+        now: when the reading ended.
+        took: seconds that it took.
+        counts: of boundaries so far.
+        digging: whether a census waits for another.
+        counting: whether a census waits for its next slice.
+        tracing: whether allocations are traced: the program is slow until then, so nothing puts that reading off.
+    """
+    pace.readings += 1
+    pace.spent += took
+    pace.dug = pace.dug + 1 if digging else 0
+    if not counting:
+        pace.recent = [*pace.recent[1 - RECENT :], took]
+    gap = DIG if tracing else _gap(pace, now, digging=digging, counting=counting)
+    pace.due = now + gap
+    pace.anchor, period = _anchor(counts, now - pace.began, max(2 * gap, USUAL))
+    pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
+
+
+def slice_of(pace: Pace, now: float, boundaries: int) -> float:
+    """Seconds that a census may hold the program up at one boundary.
+
+    Args:
+        pace: of the watch.
+        now: monotonic time.
+        boundaries: passed so far.
+    """
+    return max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
+
+
+def overdrawn(pace: Pace, now: float, share: float) -> float:
+    """Seconds to wait until what was spent is within a share again; negative where some is left."""
+    return (pace.spent - CREDIT) / share - (now - pace.began)
+
+
+def share_of(*, digging: bool, counting: bool) -> float:
+    """Part of the time that may be spent now."""
+    return PROVEN_SHARE if digging else COUNTING_SHARE if counting else DEEP_SHARE
+
+
+def _gap(pace: Pace, now: float, *, digging: bool, counting: bool) -> float:
+    least = QUICK if pace.readings < QUICK_READINGS else USUAL
+    usual = median(pace.recent) / SHARE if pace.readings >= QUICK_READINGS and pace.recent else 0.0
+    if pace.dug:
+        least = DIG * 2.0 ** (min(pace.dug, NEAR) - 1 + max(0, pace.dug - FAR))
+    if pace.dug or counting:
+        least, usual = min(least, LONGEST), 0.0
+    return min(LONGEST, max(least, usual, overdrawn(pace, now, share_of(digging=digging, counting=counting))))
+
+
+def _anchor(counts: Mapping[str, int], elapsed: float, longest: float) -> tuple[str | None, float]:
+    """The slowest kind of boundary that comes by at least once in `longest` seconds, and its period."""
+    periods = {kind: elapsed / count for kind, count in counts.items() if count >= REGULAR}
+    fitting = {kind: period for kind, period in periods.items() if period <= longest}
+    if not fitting:
+        return None, 0.0
+    slowest = max(fitting, key=lambda kind: fitting[kind])
+    return slowest, fitting[slowest]

@@ -1,0 +1,300 @@
+"""One watched process: counts boundaries, reads memory now and then, and says what grows.
+
+All faces share it: the runner, `with flatwater.watch()`, the callbacks and the pytest plugin. Most boundaries are only
+counted. A reading is taken when `Pace` says so; then the monitor judges it, takes censuses and traces, in the thread
+that passed the boundary.
+"""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from flatwater.memory.leaks.census import Census
+from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.leaks.monitor import Monitor, Reading
+from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.probes.limit import limits
+from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.watch.books import (
+    Row,
+    converted,
+    has_grown,
+    keep_,
+    mostly_held,
+    scale_of,
+)
+from flatwater.memory.watch.measured import Marks, mark_, next_due
+from flatwater.memory.watch.pace import REGULAR, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
+from flatwater.memory.watch.pages import LARGE, Pages, find_
+from flatwater.memory.watch.parts import Parts
+from flatwater.memory.watch.reading import read_now
+from flatwater.memory.watch.spool import write_spool
+from flatwater.memory.watch.summary import going_on, summary_of
+from flatwater.memory.watch.workers import Workers, look_
+
+TICK = "tick"
+"""A boundary in time, for programs that have none of their own."""
+SPOOL_EVERY = 2.0
+"""Seconds between two states on disk, at most, unless a finding is new."""
+RATE_CPU = 0.1
+"""CPU seconds over which the cost of a boundary is measured, at least."""
+LONG = 0.005
+"""CPU seconds of a reading in which there was more to do than to read."""
+LAST = 0.5
+"""Seconds that the last census may take."""
+FEW = 12
+"""Readings up to which a program that ends is judged by what grew since its beginning."""
+
+
+class ProcessWatch:
+    """Watches this process. Call `step` at each boundary, and `close` at the end."""
+
+    def __init__(
+        self,
+        unit: str | None = None,
+        roots: Roots | None = None,
+        limit: int | None = None,
+        spool: Path | None = None,
+    ) -> None:
+        """Look at nothing yet: the first boundary is the first reading.
+
+        Args:
+            unit: the kind of boundary that is told and read; None finds the slowest regular one.
+            roots: where a census begins; the user's modules and frames by default.
+            limit: bytes at which the process must stop; what the machine gives by default.
+            spool: file that always has the newest summary.
+        """
+        self.counts: dict[str, int] = {}
+        self.censuses = 0
+        """Taken so far, to their end."""
+        self._parts = Parts(passed=time.monotonic())
+        self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
+        self._pace: Pace | None = None
+        self._busy = threading.Lock()
+        self._closed = False
+        self._due = self._late = 0.0
+        self._anchor: str | None = unit
+        self._began_cpu = time.process_time()
+        self._spooled = self._read_at = self._cost_seconds = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start with empty books, keeping the counts."""
+        self._monitor = Monitor(self._roots, counted=self._counted)
+        self._rows: list[Row] = []
+        self._since: dict[str, int] = {}
+        self._pages = Pages()
+        self._workers = Workers()
+        self._marks = Marks()
+        self._searched = self._own = 0
+        self._cpu: tuple[float, int] | None = None
+        self._thread = 0
+        self._ticking = False
+
+    def step(self, kind: str) -> None:
+        """Count a boundary; read memory if that is due. Costs under a microsecond otherwise."""
+        counts = self.counts
+        counts[kind] = counts.get(kind, 0) + 1
+        now = time.monotonic()
+        parts = self._parts
+        part = parts.before, kind
+        parts.seconds[part] = parts.seconds.get(part, 0.0) + now - parts.passed
+        parts.before, parts.passed = kind, now
+        if now >= self._due and (kind == self._anchor or now >= self._late):
+            self._arrive(kind, now)
+            self._parts.passed = time.monotonic()
+
+    def _arrive(self, kind: str, now: float) -> None:
+        if self._closed or (self._unit is not None and kind != self._unit) or not self._busy.acquire(blocking=False):
+            return
+        try:
+            own = self._clock(ticks=False) >= REGULAR
+            if kind == TICK and own:
+                return
+            if self._ticking and own:  # the program has boundaries of its own after all
+                self._monitor.close()
+                self._begin()
+            if not self._rows:
+                self._start(kind, now)
+            if self._thread == threading.get_ident():  # a torch mode belongs to a thread
+                self._read(now)
+        finally:
+            self._busy.release()
+
+    def _start(self, kind: str, now: float) -> None:
+        self._thread = threading.get_ident()
+        self._ticking = kind == TICK
+        self._pace = Pace(began=now)
+        self._anchor = self._unit
+        if self._limit is None:
+            self._limit = min(limits().values())
+
+    def _clock(self, *, ticks: bool) -> int:
+        if self._unit is not None:
+            return self.counts.get(self._unit, 0)
+        if ticks:
+            return self.counts.get(TICK, 0)
+        return sum(count for kind, count in self.counts.items() if kind != TICK)
+
+    def _read(self, now: float) -> None:
+        """Take a reading and let the monitor judge it."""
+        assert self._pace is not None  # noqa: S101  (set by _start)
+        cpu = time.thread_time()
+        reading = self._reading()
+        if self._rows and reading.step <= self._rows[-1].reading.step:
+            return
+        tracing, counting = self._monitor.tracing, self._monitor.counting
+        if tracing:
+            self._pace.spent += TRACED * (now - self._read_at)
+        share = share_of(digging=self._monitor.digging, counting=counting)
+        affordable = overdrawn(self._pace, now, share) <= 0
+        news = self._monitor.observe(reading, seconds=slice_of(self._pace, now, reading.step), trace=affordable)
+        if not tracing:
+            self._keep(reading, now - self._pace.began)
+            self._search(reading)
+        look_(self._workers, reading.step)
+        for finding in news:
+            self._since[finding.owner] = reading.step
+        if time.thread_time() - cpu > LONG:  # what was made here is nobody's growth
+            self._own += max(0, footprint().resident - reading.resident)
+        ended = self._read_at = time.monotonic()
+        took = time.thread_time() - cpu
+        told = {
+            "digging": self._monitor.digging,
+            "counting": counting or self._monitor.counting,
+            "tracing": self._monitor.tracing,
+        }
+        put_off_(self._pace, ended, took, self.counts, **told)
+        self._due = self._pace.due
+        self._late = self._pace.late if self._unit is None else self._due
+        self._anchor = self._unit or self._pace.anchor
+        self._save(ended, at_once=bool(news))
+        own = time.thread_time() - cpu
+        self._cost_seconds += own
+        if self._cpu is None or tracing or reading.rates:
+            self._cpu = time.process_time(), reading.step
+        else:  # too little has passed: the same stretch goes on, without what was done here
+            self._cpu = self._cpu[0] + own, self._cpu[1]
+
+    def _reading(self) -> Reading:
+        clock = self._clock(ticks=self._ticking)
+        rates = {}
+        if self._cpu is not None and not self._ticking:
+            spent, passed = time.process_time() - self._cpu[0], clock - self._cpu[1]
+            if spent >= RATE_CPU and passed >= REGULAR:
+                rates = {"the program": passed / spent}
+        return read_now(clock, self._pages, limit=self._limit, rates=rates)
+
+    def _search(self, reading: Reading) -> None:
+        """Have a census taken for large arrays, whenever the growth has doubled, and to weigh owners now and then."""
+        grown = reading.resident - self._rows[0].reading.resident - reading.owned_bytes
+        arrays = grown >= max(LARGE, 2 * self._searched)
+        owners = self._pace_readings() >= self._marks.due and bool(self._held())
+        if arrays or owners:
+            self._monitor.count()
+
+    def _counted(self, clock: int, census: Census) -> None:
+        """Weigh what was found, and look for large arrays, in each census that is taken."""
+        self.censuses += 1
+        mark_(self._marks, clock, census, self._held())
+        self._marks.due = next_due(self._pace_readings())
+        find_(self._pages, census)
+        if self._rows:
+            last = self._rows[-1].reading
+            grown = last.resident - self._rows[0].reading.resident - last.owned_bytes
+            self._searched = max(grown, LARGE // 2)
+
+    def _weigh(self) -> None:
+        """Weigh what was found at the last reading, which is taken now."""
+        assert self._pace is not None  # noqa: S101  (there are rows)
+        reading = self._reading()
+        if reading.step > self._rows[-1].reading.step and not self._monitor.tracing:
+            self._monitor.observe(reading, trace=False)
+            self._keep(reading, time.monotonic() - self._pace.began)
+            self._monitor.count(seconds=LAST)
+
+    def _keep(self, reading: Reading, seconds: float) -> None:
+        keep_(self._rows, Row(seconds, dict(self.counts), reading, self._own, dict(self._parts.seconds)))
+
+    def _held(self) -> list[str]:
+        """Owners that were found, other than kinds of memory."""
+        return [found.owner for found in self._monitor.findings() if found.holders]
+
+    def _pace_readings(self) -> int:
+        return 0 if self._pace is None else self._pace.readings
+
+    def findings(self) -> list[Finding]:
+        """What grows and has not stopped, most bytes first, told per update, episode, ... or second."""
+        if not self._rows:
+            return []
+        scale, told = scale_of(self._rows, self._unit), self._monitor.findings()
+        return [
+            converted(found, scale) for found in going_on(told, self._rows, self._since, self._marks, self._workers)
+        ]
+
+    def conclude(self, *, alive: bool = True) -> list[Finding]:
+        """The findings; of a program that ends after a few readings, what most of its growth belongs to.
+
+        Args:
+            alive: whether the program is still in its loop, so that what was found can be weighed for the last time.
+        """
+        if alive and self._rows and self._held() and self._monitor.took <= LAST:
+            self._weigh()
+        self._monitor.settle()
+        known = self.findings()
+        # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
+        unsure = not self._monitor.digging if self._ticking else len(self._rows) > FEW
+        if known or unsure or len(self._rows) < REGULAR:
+            return known
+        if not has_grown(self._rows):
+            return []
+        found = mostly_held(self._monitor.conclude(), self._rows)
+        return [converted(each, scale_of(self._rows, self._unit)) for each in found]
+
+    def summary(self, found: list[Finding] | None = None) -> dict[str, Any]:
+        """The state as the JSON of `flatwater watch`.
+
+        Args:
+            found: findings to tell, if others than those of now.
+        """
+        cpu = time.process_time() - self._began_cpu
+        spent = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
+        return summary_of(
+            self._rows,
+            self.findings() if found is None else found,
+            unit=self._unit,
+            counts=self.counts,
+            seconds=0.0 if self._pace is None else time.monotonic() - self._pace.began,
+        ) | {"cost": {"cpu_share": spent, "bytes": self.cost_bytes}, "processes": 1 + self._workers.count}
+
+    cost_bytes = 0
+    """Bytes that the watch itself takes: set by whoever measured them around the import."""
+
+    def _save(self, now: float, *, at_once: bool) -> None:
+        if self._spool is not None and (at_once or now >= self._spooled + SPOOL_EVERY):
+            self._spooled = now
+            write_spool(self._spool, self.summary())
+
+    def close(self, *, conclude: bool = True) -> None:
+        """Stop, and write the spool. A second call does nothing.
+
+        Args:
+            conclude: whether a last census may be taken, if few readings were.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._due = self._late = float("inf")
+        found = self.conclude(alive=False) if conclude and self._rows else self.findings()
+        self._monitor.close()
+        if self._spool is not None:
+            write_spool(self._spool, self.summary(found) | {"ended": True})
+
+    def abandon(self) -> None:
+        """In a forked child: stop at once and write nothing."""
+        self._closed = True
+        self._due = self._late = float("inf")
+        self._spool = None
+        self._busy = threading.Lock()
+        self._monitor.close()

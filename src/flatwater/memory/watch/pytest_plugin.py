@@ -1,0 +1,107 @@
+"""The pytest plugin: `@pytest.mark.flat(...)` and `expect_freed`.
+
+Every test run of an environment in which flatwater is installed imports this module, so it imports nothing heavy; what
+measures and what searches is loaded by the first test that asks for it.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from flatwater.errors import FlatwaterError
+from flatwater.memory.watch import freed
+
+if TYPE_CHECKING:
+    from flatwater.memory.watch.flatness import FlatPlan
+
+MARK = "flat(rounds=50, growth='1 MiB', warmup=None): run the test so many times; it fails if the memory that it holds \
+grows by more after the warm-up (rounds; None: a third of them)."
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line("markers", MARK)
+
+
+@pytest.fixture
+def expect_freed() -> Callable[[object], None]:
+    """Call it with an object: the test fails at its end if the object is still alive then, and says who holds it."""
+    return freed.expect_freed
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Look for what should be gone, when the test has passed and its local variables are gone."""
+    mark = item.get_closest_marker("flat")
+    if mark is not None and not _repeatable(item):
+        pytest.fail(
+            f"flat: {item.name} cannot be repeated. Mark a plain test function, not a TestCase's.", pytrace=False
+        )
+    with freed.expecting() as expected:
+        result = yield
+    if expected:
+        complaints = freed.complaints(expected, _fixtures(item))
+        if complaints:
+            pytest.fail("\n".join(complaints), pytrace=False)
+    return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
+    """Run a test that is marked `flat` many times instead of once."""
+    mark = pyfuncitem.get_closest_marker("flat")
+    if mark is None:
+        return (yield)
+    once = pyfuncitem.obj
+    pyfuncitem.obj = _repeated(once, mark, pyfuncitem)
+    try:
+        return (yield)
+    finally:
+        pyfuncitem.obj = once
+
+
+def _repeatable(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    unittest: Any = sys.modules.get("unittest")  # not imported here: that takes longer than everything else
+    return item.cls is None or unittest is None or not issubclass(item.cls, unittest.TestCase)
+
+
+def _repeated(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function) -> Callable[..., None]:
+    if inspect.iscoroutinefunction(once):
+        pytest.fail(f"flat: {item.name} is asynchronous. Run the loop inside of a plain test function.", pytrace=False)
+
+    def test(**arguments: Any) -> None:  # noqa: ANN401  whatever its fixtures are
+        from flatwater.memory.watch.flatness import grown  # noqa: PLC0415  (see the module's docstring)
+
+        plan = _plan(mark, item.name)
+        message = grown(lambda: once(**arguments), plan, _fixtures(item))
+        if message is not None:
+            pytest.fail(f"{item.name} {message}", pytrace=False)
+
+    return test
+
+
+def _plan(mark: pytest.Mark, name: str) -> "FlatPlan":
+    from flatwater.memory.watch.flatness import flat_plan  # noqa: PLC0415
+
+    problem = ""
+    try:
+        return flat_plan(*mark.args, **mark.kwargs)
+    except (FlatwaterError, TypeError) as fault:  # TypeError: an argument that the mark does not have
+        problem = str(fault)
+    pytest.fail(f"@pytest.mark.flat of {name}: {problem}", pytrace=False)
+
+
+def _fixtures(item: pytest.Item) -> list[tuple[str, object]]:
+    """The values that the test got, and its instance; what belongs to pytest itself leads everywhere."""
+    if not isinstance(item, pytest.Function):
+        return []
+    held = [(f"fixture {name}", value) for name, value in item.funcargs.items()]
+    held += [] if item.instance is None else [("the test's self", item.instance)]
+    return [
+        (name, value) for name, value in held if type(value).__module__.partition(".")[0] not in {"_pytest", "pytest"}
+    ]

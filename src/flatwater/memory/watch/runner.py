@@ -1,0 +1,169 @@
+"""Starts somebody's program with the watch inside, waits for it, and collects what the watch has seen.
+
+The program gets the terminal, the arguments and the environment that it would have without us; its exit code is ours.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from flatwater.errors import ConfigError
+from flatwater.memory.watch import boot, spool
+
+FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
+"""Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same group of processes."""
+KILLED = 128
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a watched program ended, and what was seen."""
+
+    code: int
+    """Its exit code; 128 and the number of the signal that ended it."""
+    summary: dict[str, Any]
+    """The JSON of `flatwater watch`."""
+
+
+def watch_command(words: Sequence[str], *, unit: str | None = None, limit: int | None = None) -> Ended:
+    """Run a command with the first Python program in it watched, and wait for its end.
+
+    Args:
+        words: `python train.py ...`, `train.py ...`, `-m module ...`, or any command that starts Python.
+        unit: kind of boundary to tell growth by; None finds it.
+        limit: bytes at which the program would have to stop.
+
+    Raises:
+        ConfigError: there is no such script or command.
+    """
+    command = command_of(words)
+    with tempfile.TemporaryDirectory(prefix="flatwater-watch-") as folder:
+        environment = _environment(Path(folder), unit, limit)
+        code = _run(command, environment)
+        summary = _summary(Path(folder), command, code)
+    return Ended(code, summary)
+
+
+def command_of(words: Sequence[str]) -> list[str]:
+    """The command, with this Python put before a script or a module.
+
+    Raises:
+        ConfigError: nothing is given, or it does not exist.
+    """
+    if not words:
+        raise ConfigError("watch: nothing to run. Write it like: flatwater watch -- python train.py")
+    command = list(words)
+    if words[0] == "-m" or (words[0].endswith(".py") and shutil.which(words[0]) is None):
+        command = [sys.executable, *words]
+    found = shutil.which(command[0])
+    if found is None:
+        raise ConfigError(f"watch: there is no command {command[0]!r}. Give a command, a script (.py) or -m MODULE.")
+    script = _script(command)
+    if script is not None and not Path(script).exists():
+        raise ConfigError(f"watch: there is no script {script!r} in {Path.cwd()}")
+    return [found, *command[1:]]
+
+
+def _script(command: Sequence[str]) -> str | None:
+    """The script that a Python interpreter is told to run; None where another thing is run."""
+    if not Path(command[0]).name.startswith("python"):
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if word in {"-W", "-X"}:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+        elif word.startswith(("-m", "-c")) or word == "-":
+            return None
+    return None
+
+
+def _environment(folder: Path, unit: str | None, limit: int | None) -> dict[str, str]:
+    inject = str(Path(boot.__file__).parent / "inject")
+    before = os.environ.get("PYTHONPATH")
+    told = {boot.FOLDER: str(folder), boot.PACKAGE: str(Path(boot.__file__).parents[2])}
+    if before is not None:
+        told[boot.PYTHONPATH] = before
+    if unit is not None:
+        told[boot.UNIT] = unit
+    if limit is not None:
+        told[boot.LIMIT] = str(limit)
+    return {**os.environ, **told, "PYTHONPATH": inject if before is None else os.pathsep.join((inject, before))}
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> int:
+    """The exit code. Output goes where ours goes."""
+    sys.stdout.flush()
+    with _forwarding() as children:
+        child = subprocess.Popen(command, env=environment)  # noqa: S603  (the user's own command)
+        children.append(child)
+        code = child.wait()
+    return KILLED - code if code < 0 else code
+
+
+@contextmanager
+def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Pass signals on to the processes that are put into the list; Ctrl-C is theirs."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        for child in children:
+            with suppress(ProcessLookupError):
+                child.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in FORWARDED}
+    # A handler, not SIG_IGN: that would be inherited, and the program could not be stopped.
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        yield children
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _summary(folder: Path, command: Sequence[str], code: int) -> dict[str, Any]:
+    """What the longest of the watched processes left."""
+    found = spool.read_spools(folder)
+    summary = found[0] if found else unseen(" ".join(command))
+    if not summary.pop("ended", False) and found:
+        summary["unseen"].append("the program ended at once: what it did in its last two seconds at most is missing")
+    faults = [f"the watch failed: {_lines(fault)[-1]}" for fault in sorted(folder.glob("*.fault"))]
+    if faults and not found:  # it was seen, and nothing could be read
+        summary["unseen"].clear()
+    summary["unseen"] += faults
+    for note in sorted(folder.glob("*.unseen")):
+        summary["unseen"] += _lines(note)
+    return {**summary, "program": " ".join(command[1:]) or command[0], "exit_code": code}
+
+
+def _lines(note: Path) -> list[str]:
+    return note.read_text(encoding="utf-8").strip().splitlines()
+
+
+def unseen(program: str) -> dict[str, Any]:
+    """The summary of a program that was not watched."""
+    return {
+        "program": program,
+        "unit": "second",
+        "steps": 0,
+        "seconds": 0.0,
+        "readings": 0,
+        "resident_bytes": 0,
+        "resident_growth_bytes": 0,
+        "explained_share": 0.0,
+        "cost": {"cpu_share": 0.0, "bytes": 0},
+        "processes": 0,
+        "findings": [],
+        "unseen": ["no Python program was seen: it was started with -I, -E or -S, or failed before its first line"],
+        "series": {"seconds": [], "steps": [], "resident_bytes": [], "file_bytes": [], "freed_bytes": []},
+    }

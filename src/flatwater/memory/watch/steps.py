@@ -1,0 +1,170 @@
+"""Step boundaries of a program that knows nothing of it: optimizer steps, environment steps and resets, epochs.
+
+Libraries are prepared when the program imports them, right after their own code has run; nothing is imported that it
+does not import. What is wrapped does what it did, with the same arguments and results.
+"""
+
+import functools
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+Count = Callable[[str], None]
+
+_counting: list[Count] = []
+"""Who is told of boundaries; one at most. Wrapped classes may be pickled into other processes, where it is empty."""
+
+
+def passed(kind: str) -> None:
+    """Tell of a boundary."""
+    for count in _counting:
+        count(kind)
+
+
+def find_steps(count: Count) -> None:
+    """Begin to tell `count` of boundaries, in the libraries that are loaded and in those that will be."""
+    _counting[:] = [count]
+    waiting = {}
+    for name, prepare in _PREPARED.items():
+        module = sys.modules.get(name)
+        if module is None:
+            waiting[name] = prepare
+        else:
+            prepare(module)
+    sys.meta_path.insert(0, _AfterImport(waiting))
+
+
+def lose_steps() -> None:
+    """Tell nobody any more."""
+    _counting.clear()
+
+
+class _AfterImport:
+    """Lets the other finders find a module, and prepares it when its code has run."""
+
+    def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._waiting = waiting
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The spec of the finders behind this one; None, at little cost, for all modules but a few."""
+        if name not in self._waiting:
+            return None
+        prepare = self._waiting.pop(name)
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+                if isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+                    _run_after(spec.loader, prepare)
+                return spec
+        return None
+
+
+def _run_after(loader: Any, prepare: Callable[[ModuleType], None]) -> None:  # noqa: ANN401
+    """Let the loader, for this once, prepare the module that it has executed."""
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module  # what it hides is the method of the class
+        loader.exec_module(module)
+        prepare(module)
+
+    loader.exec_module = exec_module
+
+
+# --- torch ---
+
+
+def _prepare_optimizers(module: ModuleType) -> None:
+    if "register_optimizer_step_post_hook" in vars(module):  # torch 2.0 and later
+        vars(module)["register_optimizer_step_post_hook"](_updated)
+
+
+def _updated(_optimizer: object, _given: object, _named: object) -> None:
+    passed("update")
+
+
+def _prepare_loaders(module: ModuleType) -> None:
+    loader = vars(module)["DataLoader"]
+    iterate = loader.__iter__
+
+    @functools.wraps(iterate)
+    def __iter__(self: Any) -> Any:  # noqa: ANN401, N807
+        passed("epoch")
+        return iterate(self)
+
+    loader.__iter__ = __iter__
+
+
+# --- environments ---
+
+
+def _prepare_envs(module: ModuleType) -> None:
+    env, wrapper = vars(module)["Env"], vars(module).get("Wrapper", ())
+    _wrap_subclasses(env, lambda cls: not issubclass(cls, wrapper))
+
+
+def _prepare_vector_envs(module: ModuleType) -> None:
+    wrapper = vars(module).get("VectorWrapper", ())
+    # A synchronous one steps environments of this process, which are counted themselves.
+    _wrap_subclasses(
+        vars(module)["VectorEnv"], lambda cls: not issubclass(cls, wrapper) and cls.__name__ != "SyncVectorEnv"
+    )
+
+
+def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # noqa: ANN401
+    """Wrap `step` and `reset` of all classes below one, those to come as well, where `counts` says so."""
+    for cls in _below(parent):
+        if counts(cls):
+            _wrap(cls)
+    inherited = parent.__dict__.get("__init_subclass__")
+
+    def __init_subclass__(cls: type, /, **given: Any) -> None:  # noqa: ANN401, N807
+        if inherited is not None:
+            inherited.__get__(None, cls)(**given)
+        else:
+            super(parent, cls).__init_subclass__(**given)
+        if counts(cls):
+            _wrap(cls)
+
+    parent.__init_subclass__ = classmethod(__init_subclass__)
+
+
+def _below(parent: Any) -> list[Any]:  # noqa: ANN401
+    found = []
+    for cls in parent.__subclasses__():
+        found += [cls, *_below(cls)]
+    return found
+
+
+def _wrap(cls: type) -> None:
+    for name, kind in (("step", "step"), ("reset", "episode")):
+        method = vars(cls).get(name)
+        if isinstance(method, type(_wrap)) and "__flatwater__" not in vars(method):
+            setattr(cls, name, _told(method, cls, name, kind))
+
+
+def _told(method: Callable[..., Any], cls: type, name: str, kind: str) -> Callable[..., Any]:
+    """The method, telling of a boundary first, unless a subclass calls it by `super()`: that one has told already."""
+    outermost: dict[type, bool] = {}
+
+    @functools.wraps(method)
+    def told(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        own = type(self)
+        if own not in outermost:
+            outermost[own] = next(c for c in own.__mro__ if name in vars(c)) is cls
+        if outermost[own]:
+            passed(kind)
+        return method(self, *given, **named)
+
+    vars(told)["__flatwater__"] = True
+    return told
+
+
+_PREPARED: dict[str, Callable[[ModuleType], None]] = {
+    "torch.optim.optimizer": _prepare_optimizers,
+    "torch.utils.data.dataloader": _prepare_loaders,
+    "gymnasium.core": _prepare_envs,
+    "gymnasium.vector.vector_env": _prepare_vector_envs,
+    "gym.core": _prepare_envs,
+}

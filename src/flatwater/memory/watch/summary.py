@@ -1,0 +1,87 @@
+"""What is told of a watched program: the findings that hold now, and its state as the JSON of `flatwater watch`."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.leaks.verdict import MOST
+from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.watch.books import (
+    Row,
+    Scale,
+    explained_share,
+    goes_on,
+    growth,
+    growth_of,
+    rate_of,
+    scale_of,
+    without_doubt,
+)
+from flatwater.memory.watch.measured import Marks, weighed
+from flatwater.memory.watch.parts import named
+from flatwater.memory.watch.reading import unseen_in
+from flatwater.memory.watch.workers import OWNER, Workers, finding_of
+
+
+def going_on(
+    found: Sequence[Finding], rows: Sequence[Row], since: Mapping[str, int], marks: Marks, workers: Workers
+) -> list[Finding]:
+    """The findings of what still grows, most bytes first, at the rates since the first census.
+
+    Args:
+        found: by the monitor, per boundary.
+        rows: all readings.
+        since: clock at which each owner was found.
+        marks: censuses so far.
+        workers: the children.
+    """
+    rate = rate_of(rows)
+    rated = [named(weighed(each, marks, rate), rows) for each in found]
+    kept = [each for each in rated if goes_on(each, since.get(each.owner, 0), rows)]
+    kept.sort(key=lambda each: -each.bytes_per_step)
+    kept = without_doubt(kept, rows)
+    of_workers = finding_of(workers, growth_of(rows))
+    return kept if of_workers is None else [*kept[: MOST - 1], of_workers]
+
+
+def summary_of(
+    rows: Sequence[Row], told: Sequence[Finding], *, unit: str | None, counts: Mapping[str, int], seconds: float
+) -> dict[str, Any]:
+    """All but what the watch itself costs.
+
+    Args:
+        rows: all readings.
+        told: findings, per unit.
+        unit: the kind of boundary that was asked for.
+        counts: of boundaries so far.
+        seconds: since the first one.
+    """
+    scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
+    per_clock = [replace(each, bytes_per_step=each.bytes_per_step / scale.per_unit) for each in told]
+    explained = explained_share(rows, [each for each in per_clock if each.owner != OWNER])
+    return {
+        "program": " ".join(sys.argv) or sys.executable,
+        "unit": scale.unit,
+        "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
+        "seconds": round(seconds, 3),
+        "readings": len(rows),
+        "resident_bytes": footprint().resident,
+        "resident_growth_bytes": growth(rows),
+        "explained_share": round(explained, 4),
+        "findings": [finding.to_json() for finding in told],
+        "unseen": unseen_in(rows),
+        "series": _series(rows, scale.unit),
+    }
+
+
+def _series(rows: Sequence[Row], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
+    """The readings as columns of one length, for drawing; `books.keep_` bounds how many there are."""
+    return {
+        "seconds": [round(row.seconds, 3) for row in rows],
+        "steps": [round(row.seconds) if unit == "second" else row.counts.get(unit, 0) for row in rows],
+        "resident_bytes": [row.resident for row in rows],
+        "file_bytes": [row.reading.file_mapped for row in rows],
+        "freed_bytes": [row.reading.free for row in rows],
+    }

@@ -1,0 +1,59 @@
+"""What `flatwater watch` prints when the program has ended: findings in words, at most 100 columns."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from flatwater.memory.leaks.finding import LABEL, WIDTH, Finding
+from flatwater.units import format_bytes, format_duration
+
+MOST = 5
+
+
+def lines_of(summary: dict[str, Any], against: dict[str, Any] | None = None) -> Iterator[str]:
+    """The summary for a person.
+
+    Args:
+        summary: the JSON of `flatwater watch`.
+        against: that of an earlier run, to compare with.
+    """
+    findings = [Finding.from_json(found) for found in summary["findings"]]
+    yield _head(summary, len(findings))
+    for finding in findings[:MOST]:
+        yield ""
+        yield from finding.tell()
+    if len(findings) > MOST:
+        yield f"{len(findings) - MOST} more are in the JSON"
+    if against is not None:
+        yield ""
+        yield from _compared(findings, [Finding.from_json(found) for found in against["findings"]])
+    if findings or summary["unseen"]:
+        yield ""
+    for sentence in summary["unseen"]:
+        yield from textwrap.wrap(f"not seen: {sentence}", WIDTH, subsequent_indent=" " * LABEL)
+
+
+def _head(summary: dict[str, Any], findings: int) -> str:
+    several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
+    steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"
+    ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"
+    told = "nothing grows" if findings == 0 else f"{findings} finding{'' if findings == 1 else 's'}"
+    if not summary["readings"]:
+        return "flatwater: nothing was read"
+    grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {summary['explained_share']:.0%} explained"
+    cost = summary["cost"]
+    return f"flatwater: {told} · {ran} · {grown} · cost {cost['cpu_share']:.1%} CPU, {format_bytes(cost['bytes'])}"
+
+
+def _compared(now: list[Finding], before: list[Finding]) -> Iterator[str]:
+    """New, still there, gone: by fingerprint."""
+    known = {found.fingerprint for found in before}
+    current = {found.fingerprint for found in now}
+    yield "against the run before:"
+    for word, found in (
+        *(("still" if each.fingerprint in known else "new", each) for each in now),
+        *(("gone", each) for each in before if each.fingerprint not in current),
+    ):
+        yield f"  {word:<6}{found.fingerprint}  {found.verdict}: {found.owner}"
+    if not now and not before:
+        yield "  nothing grew then, and nothing grows now"

@@ -1,0 +1,79 @@
+"""The processes that a program starts: DataLoader workers, vector environments, pools. Summed by private bytes."""
+
+import time
+from dataclasses import dataclass, field, replace
+
+from flatwater.memory.leaks.drift import Series, drifting
+from flatwater.memory.leaks.finding import Finding, fingerprint
+from flatwater.memory.leaks.record import MIB, UNHELD_POINTS
+from flatwater.memory.leaks.verdict import Growth, judge_rest
+from flatwater.memory.probes.mappings import Processes, descendants
+
+SHARE = 1 / 500
+"""CPU seconds for each second of the program that summing up may take, ..."""
+CREDIT = 1.0
+"""... and CPU seconds beyond them: often at first, so that copy-on-write is seen in a short program too."""
+EVERY = 0.25
+"""Seconds between two sums, at least."""
+MATERIAL = 0.02
+"""Part of the workers' own bytes that a rise must reach; interpreters that start touch many pages."""
+OWNER = "worker processes"
+ADVICE = (
+    "Workers that are forked share their parent's pages until one writes to them, and counting references is writing: "
+    "give them arrays instead of lists of Python objects, or look for a list that each worker keeps."
+)
+
+
+@dataclass
+class Workers:
+    """The children of this process."""
+
+    family: Processes | None = None
+    began: float = 0.0
+    due: float = 0.0
+    spent: float = 0.0
+    """CPU seconds that all sums took; by the clock a busy machine would make them look dear, and be looked at less."""
+    private: Series = field(default_factory=Series)
+    count: int = 0
+
+
+def look_(workers: Workers, clock: int) -> None:
+    """Sum up the children, if that is a small part of the time since the last sum.
+
+    Args:
+        workers: the sums so far.
+        clock: boundaries passed.
+    """
+    now = time.monotonic()
+    if now < workers.due:
+        return
+    cpu = time.thread_time()
+    workers.family = family = descendants()
+    workers.began = workers.began or now
+    workers.spent += time.thread_time() - cpu
+    overdrawn = (workers.spent - CREDIT) / SHARE - (now - workers.began)
+    workers.due = now + max(EVERY, overdrawn)
+    if family.count != workers.count:  # others began or ended: what they had is no growth
+        workers.count, workers.private = family.count, Series()
+    if family.count and (not workers.private.steps or clock > workers.private.steps[-1]):
+        workers.private.add(clock, family.private)
+
+
+def finding_of(workers: Workers, growth: Growth) -> Finding | None:
+    """The finding that the children's own memory grows; None where it does not."""
+    series = workers.private
+    if not series.values:
+        return None
+    least = max(2 * MIB, MATERIAL * series.values[-1])
+    slope = drifting(series.steps, series.values, least=least, fewest=UNHELD_POINTS)
+    if slope is None:
+        return None
+    noun = "worker process" if workers.count == 1 else "worker processes"
+    return replace(
+        judge_rest("native", slope, growth),
+        owner=OWNER,
+        what=f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own",
+        share=1.0,
+        advice=ADVICE,
+        fingerprint=fingerprint("native", OWNER, None),
+    )

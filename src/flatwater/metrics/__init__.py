@@ -1,0 +1,1 @@
+"""Named numbers: records of a round and the sinks they go to."""

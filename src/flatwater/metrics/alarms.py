@@ -1,0 +1,163 @@
+"""What is wrong with a run although it goes on: numbers that are not finite, steps skipped, policies that do nothing.
+
+Each function looks at numbers that were read once for the round and returns findings; none raises or prints. An alarm
+is told once, in a sentence that says what it means and what to do, and counted after that.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import isfinite, isnan
+from typing import Literal
+
+from flatwater.metrics.record import Metrics
+
+Kind = Literal["not finite", "skipped steps", "constant policy", "never trades"]
+
+CONSTANT = 1e-6
+"""Standard deviation of a policy's actions over the days of its episodes at or below which it ignores the market."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One finding."""
+
+    kind: Kind
+    where: str
+    """What it was found in: `losses/critic`, `member 3`, `champion`."""
+    message: str
+    """What it means and what to do, in full sentences."""
+    round: int
+
+
+def not_finite(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alarm]:
+    """An alarm for each array that holds NaN or infinity.
+
+    Args:
+        round: the round that the numbers are from.
+        arrays: one number a member (a norm or a mean is enough: it is not finite where one of its terms is not),
+            under `inputs/*`, `losses/*`, `gradients/*` or `weights/*`.
+    """
+    found = []
+    for where, values in arrays.items():
+        bad = [str(member) for member, value in enumerate(values) if not isfinite(value)]
+        if bad:
+            message = f"{where} is NaN or infinite for member {', '.join(bad)}. {_remedy(where)}"
+            found.append(Alarm("not finite", where, message, round))
+    return found
+
+
+def not_finite_metrics(round: int, metrics: Metrics) -> list[Alarm]:
+    """An alarm for each named number of the round that is NaN or infinite."""
+    bad = [name for name, value in metrics.items() if not isfinite(value)]
+    return [Alarm("not finite", name, f"The number {name} is {metrics[name]}. {_remedy(name)}", round) for name in bad]
+
+
+def _remedy(where: str) -> str:
+    remedies = {
+        "inputs": "Look at the panel with `flatwater panel show`: a price or a feature is not a number there.",
+        "losses": "Lower the learning rates, or bound the rewards; the checkpoint before this round is sound.",
+        "gradients": "Lower the learning rates or the gradient clip; the step with these gradients must not be taken.",
+        "weights": "These members are lost; resume from the last checkpoint with lower learning rates.",
+    }
+    return remedies.get(
+        where.split("/", maxsplit=1)[0], "Look for the first round with such a number in metrics.jsonl."
+    )
+
+
+def skipped_steps(round: int, skipped: Mapping[str, int], taken: int) -> list[Alarm]:
+    """An alarm for each optimizer that skipped steps in the round, as it does when gradients are not finite.
+
+    Args:
+        round: the round.
+        skipped: steps not taken, by what did not take them (`member 3`, `critic`).
+        taken: steps that each should have taken.
+    """
+    return [
+        Alarm(
+            "skipped steps",
+            who,
+            f"{who.capitalize()} skipped {count} of {taken} optimizer steps, so it learned less than the others. "
+            "A few after a start in bf16 are harmless; lower the learning rates if they go on.",
+            round,
+        )
+        for who, count in skipped.items()
+        if count
+    ]
+
+
+def constant_policies(round: int, deviation: Mapping[str, float]) -> list[Alarm]:
+    """An alarm for each policy whose actions do not change from day to day, or are not numbers.
+
+    Args:
+        round: the round.
+        deviation: standard deviation of the actions over the days of the round's episodes, without noise, by who
+            acts (`member 3`, `champion`).
+    """
+    return [_constant(round, who, value) for who, value in deviation.items() if not value > CONSTANT]
+
+
+def _constant(round: int, who: str, deviation: float) -> Alarm:
+    if isnan(deviation):
+        return Alarm("not finite", who, f"The actions of {who} are NaN or infinite. {_remedy('weights')}", round)
+    message = (
+        f"The policy of {who} gives the same action every day (deviation {deviation:.1e}): it does not see the market. "
+        "Look at its inputs for columns that are all zero, and at the weights for values out of proportion."
+    )
+    return Alarm("constant policy", who, message, round)
+
+
+def never_trading(round: int, trades: Mapping[str, int]) -> list[Alarm]:
+    """An alarm for each policy that opened no trade in all its episodes of the round.
+
+    Args:
+        round: the round.
+        trades: positions opened, by who acts (`member 3`, `champion`).
+    """
+    return [
+        Alarm(
+            "never trades",
+            who,
+            f"The policy of {who} opened no position in any episode of the round. "
+            "Early in a run, noise and selection mend this; later, raise the noise on the coefficient.",
+            round,
+        )
+        for who, count in trades.items()
+        if count == 0
+    ]
+
+
+def by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
+    """One number a member as `member 0`, `member 1`, ...; the champion's under `champion` where there is one."""
+    named = {f"member {member}": value for member, value in enumerate(values)}
+    return named if champion is None else named | {"champion": champion}
+
+
+def news_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
+    """Count the alarms in `seen`, by kind and place, and return those that were not there before."""
+    fresh = []
+    for alarm in alarms:
+        if not seen[alarm.kind, alarm.where]:
+            fresh.append(alarm)
+        seen[alarm.kind, alarm.where] += 1
+    return fresh
+
+
+def tell(alarms: Sequence[Alarm]) -> list[str]:
+    """One line for each kind of alarm: the first of its kind in full, then where else the same was found."""
+    lines = []
+    for _, group in groupby(sorted(alarms, key=_kind), key=_kind):
+        first, *others = group
+        more = f" The same holds for {', '.join(other.where for other in others)}." if others else ""
+        lines.append(f"round {first.round}: {first.message}{more}")
+    return lines
+
+
+def recount(seen: Counter[tuple[str, str]]) -> list[str]:
+    """One line for each alarm that came more than once, the most frequent first, for the end of a run."""
+    return [f"{kind}: {where}, in {count} rounds" for (kind, where), count in seen.most_common() if count > 1]
+
+
+def _kind(alarm: Alarm) -> str:
+    return alarm.kind

@@ -1,0 +1,225 @@
+"""One row a round on the terminal, 99 characters wide or 80, and below the rows a bar for the phase at work.
+
+Where the output is no terminal (a log file, a pipe) the rows are plain text and there is no bar.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+from flatwater.metrics.figures import short_duration, short_number
+from flatwater.metrics.record import Metrics
+
+ROWS_PER_HEADER = 20
+REFRESH_SECONDS = 0.1
+ROUNDS_REMEMBERED = 8
+WHOLE_BELOW = 99_999.5
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table: what stands above it, and how its number is made short."""
+
+    group: str
+    title: str
+    width: int
+    """Characters, the space on the left included."""
+    name: str
+    """The metric that it shows; a dot stands in the rows of rounds that do not have it."""
+    show: Callable[[float], str] = short_number
+
+
+def whole(value: float) -> str:
+    """All digits up to 99,999, then a short number."""
+    return f"{value:.0f}" if abs(value) < WHOLE_BELOW else short_number(value)
+
+
+def percent(value: float) -> str:
+    """A share in whole percent, without the sign."""
+    return f"{100 * value:.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
+
+
+def _megabytes(value: float) -> str:
+    return f"{value / 1e6:.0f}"
+
+
+RESIDENT = Column("", "MB", 6, "memory/resident", _megabytes)
+FIRST, LEFT = 9, 6
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rounds of a kind of run are shown."""
+
+    round: str
+    """What a round is called: `generation`."""
+    short: str
+    """The same as a title, in at most 8 characters."""
+    columns: tuple[Column, ...]
+    """At most 78 characters together, for a row of 99."""
+    dispensable: frozenset[str]
+    """Titles of the columns that are left out where the terminal has 80 characters."""
+
+    @property
+    def rounds(self) -> str:
+        """The plural of `round`."""
+        return f"{self.round}{'es' if self.round.endswith('ch') else 's'}"
+
+    def within(self, width: int) -> tuple[Column, ...]:
+        """All columns where a row of them fits, else those that cannot be dispensed with."""
+        if len(title_line(self.columns, self.short)) <= width:
+            return self.columns
+        return tuple(column for column in self.columns if column.title not in self.dispensable)
+
+
+class ConsoleTable:
+    """The table of a run. Use it as a context manager, so that the bar goes away when the run ends or fails."""
+
+    def __init__(
+        self,
+        total_rounds: int,
+        console: Console,
+        layout: Layout,
+        *,
+        done: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare the table.
+
+        Args:
+            total_rounds: in all.
+            console: where it is printed.
+            layout: of the run's kind.
+            done: rounds that a resumed run has behind it.
+            clock: seconds from any beginning; tests bring their own.
+        """
+        self._total, self._console, self._done, self._clock = total_rounds, console, done, clock
+        self._layout, self._columns = layout, layout.within(console.width)
+        self._rows = 0
+        self._took: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
+        self._round_began = self._phase_began = self._shown_at = clock()
+        self._phase = ""
+        self._bar, self._task = _bar(console)
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Take the bar away; the rows stay."""
+        self._bar.stop()
+
+    def phase(self, name: str, done: int, total: int) -> None:
+        """Move the bar: `done` of `total` parts of the phase `name` of this round. Cheap enough for any loop."""
+        now = self._clock()
+        if name != self._phase:
+            self._phase, self._phase_began = name, now
+        elif now - self._shown_at < REFRESH_SECONDS and done < total:
+            return
+        self._shown_at = now
+        self._bar.update(
+            self._task,
+            description=name,
+            completed=done,
+            total=total,
+            left=self._forecast(now, done, total),
+            round=f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}",
+        )
+        if not self._bar.disable:
+            self._bar.refresh()
+
+    def round(self, metrics: Metrics, memory: str = "") -> None:
+        """Print the row of the round that just ended, and below it a line about its memory."""
+        now = self._clock()
+        self._took.append(now - self._round_began)
+        self._round_began, self._phase = now, ""
+        self._done += 1
+        if self._rows % ROWS_PER_HEADER == 0:
+            self._print(group_line(self._columns), "bold")
+            self._print(title_line(self._columns, self._layout.short), "bold")
+        self._rows += 1
+        left = 0.0 if self._done >= self._total else self.seconds_left(now)
+        self._print(row_line(f"{self._done}/{self._total}", metrics, left, self._columns))
+        if memory:
+            self._print(f"{'':>{FIRST}} {memory}", "dim")
+
+    def seconds_left(self, now: float) -> float:
+        """Seconds to the end of the run at the median pace of the last rounds; NaN before the first has ended."""
+        if not self._took:
+            return float("nan")
+        pace = median(self._took)
+        return pace * (self._total - self._done - 1) + max(0.0, pace - (now - self._round_began))
+
+    def _forecast(self, now: float, done: int, total: int) -> str:
+        if self._took:
+            return f"run: {short_duration(self.seconds_left(now))} left"
+        spent = now - self._phase_began
+        return f"phase: {short_duration(spent / done * (total - done))} left" if done and spent else ""
+
+    def _print(self, line: str, style: str = "") -> None:
+        self._console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _bar(console: Console) -> tuple[Progress, TaskID]:
+    # No refreshing thread: it would take time from the cores that compute; `phase` refreshes.
+    bar = Progress(
+        TextColumn("{task.fields[round]}"),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("[cyan]{task.fields[left]}"),
+        console=console,
+        transient=True,
+        auto_refresh=False,
+        disable=not console.is_terminal,
+    )
+    return bar, bar.add_task("starting", total=1, left="", round="")
+
+
+def group_line(columns: Sequence[Column]) -> str:
+    """The header's upper line: each group's name above the first of its columns."""
+    line = " " * FIRST
+    for at, column in enumerate(columns):
+        starts = column.group and (at == 0 or columns[at - 1].group != column.group)
+        if starts:
+            width = sum(other.width for other in columns if other.group == column.group)
+            name = f" {column.group} "
+            line += " " + (name.center(width - 1, "-") if len(name) + 1 < width - 1 else name.strip().rjust(width - 1))
+        elif not column.group:
+            line += " " * column.width
+    return line.rstrip()
+
+
+def title_line(columns: Sequence[Column], short: str) -> str:
+    """The header's lower line: each column's title, right-aligned like its numbers."""
+    titles = "".join(f"{column.title:>{column.width}}" for column in columns)
+    return f"{short:>{FIRST}}{titles}{'left':>{LEFT}}{RESIDENT.title:>{RESIDENT.width}}"
+
+
+def row_line(round_: str, metrics: Metrics, left: float, columns: Sequence[Column]) -> str:
+    """One round's row.
+
+    Args:
+        round_: such as `3/10`.
+        metrics: the round's numbers.
+        left: seconds to the end of the run.
+        columns: those that are shown.
+    """
+    cells = "".join(_cell(column, metrics) for column in columns)
+    return f"{round_:>{FIRST}}{cells}{short_duration(left):>{LEFT}}{_cell(RESIDENT, metrics)}"
+
+
+def _cell(column: Column, metrics: Metrics) -> str:
+    value = metrics.get(column.name)
+    return f"{'.' if value is None else column.show(value):>{column.width}}"

@@ -1,0 +1,51 @@
+"""Numbers in few characters, for tables with many columns. The exact ones are in `metrics.jsonl`."""
+
+from math import isfinite
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+_PLAIN = ((9.995, 2), (99.95, 1), (999.5, 0))
+_SCALED = ((9.95, 1), (999.5, 0))
+"""Upper bounds, and decimals shown below them; each bound is where rounding would need one more character."""
+
+
+def short_number(value: float) -> str:
+    """At most 5 characters below 10^21: `-9.99`, `-99.9`, `-999`, `1.2k`, `-10k`, `123M`, `nan`, `-inf`."""
+    scaled = value
+    for suffix in ("", *"kMGTPE"):
+        for bound, decimals in _SCALED if suffix else _PLAIN:
+            if abs(scaled) < bound:
+                return f"{scaled:.{decimals}f}{suffix}"
+        scaled /= 1000
+    return f"{value:.0e}"
+
+
+def short_seconds(seconds: float) -> str:
+    """At most 3 characters: `4.2`, `123`, `17m`, `28h`, `12d`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f}"
+    if seconds < 999.5:
+        return f"{seconds:.0f}"
+    if seconds < 99.5 * MINUTE:
+        return f"{seconds / MINUTE:.0f}m"
+    if seconds < 99.5 * HOUR:
+        return f"{seconds / HOUR:.0f}h"
+    return f"{seconds / DAY:.0f}d"
+
+
+def short_duration(seconds: float) -> str:
+    """At most 5 characters up to 99 days, with the unit: `42s`, `12m`, `1h05`, `23h59`, `3d4h`."""
+    if seconds < 59.5:
+        return f"{seconds:.0f}s"
+    minutes = round(seconds / MINUTE)
+    if minutes < 60:
+        return f"{minutes}m"
+    if minutes < 24 * 60:
+        return f"{minutes // 60}h{minutes % 60:02d}"
+    hours = round(seconds / HOUR)
+    return f"{hours // 24}d{hours % 24}h" if hours < 10 * 24 else f"{hours // 24}d"
+
+
+def finite(value: float) -> float | None:
+    """The value, or None where it is no number: JSON has no NaN."""
+    return value if isfinite(value) else None

@@ -1,0 +1,110 @@
+"""`metrics.jsonl`: one JSON object a line, one line a round, `{"round": 7, "fitness/mean": 3.2, ...}`.
+
+A number that is not finite is written as `null`, because JSON has no NaN; `reader` gives it back as NaN. Other records
+of a round (its alarms, its lineage) are kept the same way in files of their own; they may hold lists, text and objects.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from io import FileIO
+from math import isfinite
+from pathlib import Path
+
+from flatwater.errors import RunError
+from flatwater.storage.directory import write_object
+
+
+class JsonlSink:
+    """Appends a line a round and has it on the disk before `write` returns."""
+
+    def __init__(self, path: Path, *, resume_at: int = 0) -> None:
+        """Open the file for the rounds after `resume_at`.
+
+        Args:
+            path: the file; its folder must exist.
+            resume_at: the last round that the run remembers (0 for a new run). Lines of later rounds, which a killed
+                run wrote after its last checkpoint, and a half-written last line are cut off in one atomic step.
+
+        Raises:
+            RunError: the file cannot be read or written.
+        """
+        self.path = path
+        try:
+            _cut_(path, resume_at)
+            # Without a buffer: what a full disk refused would otherwise be tried again when the file is closed.
+            self._file = path.open("ab", buffering=0)
+        except OSError as fault:
+            raise _unwritable(path, fault) from fault
+
+    def write(self, round: int, metrics: Mapping[str, object]) -> None:
+        """Append the round's line.
+
+        Raises:
+            RunError: the disk is full or the file can no longer be written.
+        """
+        try:
+            _append_(self._file, line_of(round, metrics))
+        except OSError as fault:
+            raise _unwritable(self.path, fault) from fault
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _append_(file: FileIO, line: bytes) -> None:
+    if file.write(line) < len(line):  # the disk took only a part
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(file.fileno())
+
+
+def line_of(round: int, record: Mapping[str, object]) -> bytes:
+    """The round as a line of JSON, with `null` for what is not finite."""
+    return json.dumps({"round": round} | {name: _json(value) for name, value in record.items()}).encode() + b"\n"
+
+
+def _json(value: object) -> object:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: _json(item) for name, item in value.items()}
+    return value
+
+
+def _cut_(path: Path, resume_at: int) -> None:
+    """Keep the whole lines of rounds up to `resume_at`; replace the file at once, and only if something must go."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        lines = file.readlines()
+    kept = [line for line in lines if is_kept(line, resume_at)]
+    if len(kept) < len(lines):
+        write_object(path, b"".join(kept))
+
+
+def is_kept(line: bytes, resume_at: int) -> bool:
+    """True for a whole line of a round that the resumed run remembers."""
+    found = round_of(line)
+    return found is not None and found <= resume_at
+
+
+def round_of(line: bytes) -> int | None:
+    """The round that a line is about; None where the line is half-written or no record."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    found = record.get("round") if isinstance(record, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def _unwritable(path: Path, fault: OSError) -> RunError:
+    return RunError(
+        f"{path}: cannot be written: {fault.strerror}. Free some space, or choose another run folder with --run."
+    )

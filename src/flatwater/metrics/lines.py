@@ -1,0 +1,109 @@
+"""The lines of a run's `.jsonl` files: all of them, some of them, or those that came since the last look.
+
+A line that is half-written, which the last one of a running or killed run can be, is left out; it is read when it is
+whole.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flatwater.errors import RunError
+from flatwater.metrics.jsonl import round_of
+
+Record = dict[str, Any]
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """At most `most` of the indexes 0 .. count - 1, evenly spread, the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [at * (count - 1) // (most - 1) for at in range(most)]
+
+
+def read_records(path: Path, most: int | None = None) -> list[Record]:
+    """The records of a file in their order; empty where there is no such file.
+
+    Args:
+        path: a file that `JsonlSink` wrote.
+        most: records that are wanted, evenly spread over the file; None for all. The others are not even parsed.
+
+    Raises:
+        RunError: the file cannot be read, or one of the wanted lines but the last is damaged.
+    """
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+    if lines and round_of(lines[-1]) is None:
+        lines.pop()
+    wanted = range(len(lines)) if most is None else thinned(len(lines), most)
+    return [_record(path, lines[at]) for at in wanted]
+
+
+@dataclass
+class Tail:
+    """A file that is followed while a run writes it."""
+
+    path: Path
+    read: int = 0
+    """Bytes of whole lines read so far."""
+    file: int = 0
+    """The inode that they were read from: a resumed run replaces the file."""
+
+
+def restarted_(tail: Tail) -> bool:
+    """Whether the file is another one than before, or shorter; `appended_` then begins again at its first line."""
+    try:
+        found = tail.path.stat()
+    except FileNotFoundError:
+        found = os.stat_result((0,) * 10)
+    again = tail.read > 0 and (found.st_ino != tail.file or found.st_size < tail.read)
+    if again:
+        tail.read = 0
+    tail.file = found.st_ino
+    return again
+
+
+def appended_(tail: Tail) -> Iterator[Record]:
+    """The whole lines since the last call, one at a time; nothing where there is no such file yet.
+
+    Raises:
+        RunError: the file cannot be read, or a line that others follow is damaged.
+    """
+    try:
+        with tail.path.open("rb") as file:
+            file.seek(tail.read)
+            damaged = False
+            for line in file:
+                if damaged:
+                    raise _damaged(tail.path)
+                if round_of(line) is None:
+                    damaged = True
+                    continue
+                tail.read += len(line)
+                yield json.loads(line)
+    except FileNotFoundError:
+        return
+    except OSError as fault:
+        raise _unreadable(tail.path, fault) from fault
+
+
+def _record(path: Path, line: bytes) -> Record:
+    if round_of(line) is None:
+        raise _damaged(path)
+    found: Record = json.loads(line)
+    return found
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(f"{path}: a line is not a record of a round. Restore the file, or delete that line.")
+
+
+def _unreadable(path: Path, fault: OSError) -> RunError:
+    return RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?")

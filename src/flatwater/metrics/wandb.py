@@ -1,0 +1,112 @@
+"""The numbers of each round in Weights & Biases, under the names that they have everywhere else.
+
+The run's id is kept in the run folder, so a resumed run goes on with the same one. Rounds that are done again after a
+kill have numbers that are there already, bit for bit; Weights & Biases leaves out what it has.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal
+
+import wandb
+from wandb.errors import CommError
+
+from flatwater.errors import ConfigError
+from flatwater.metrics.config import WandbConfig
+from flatwater.metrics.record import Metrics
+from flatwater.storage.directory import write_object
+
+ID = "run-id.txt"
+INIT_SECONDS, FINISH_SECONDS = 30, 10
+"""How long the start may wait for the service, and the end for what is on its way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandbRun:
+    """What a run is called in Weights & Biases."""
+
+    folder: Path
+    """`wandb/` of the run folder: the id, and what the library writes."""
+    name: str
+    settings: Mapping[str, Any]
+    """The run's configuration, as the page of the run shows it."""
+    place: WandbConfig
+
+
+class WandbSink:
+    """One run in Weights & Biases, with the service or in files that `wandb sync` sends later."""
+
+    def __init__(self, run: WandbRun, say: Callable[[str], None]) -> None:
+        """Open the run, or go on with it. Without a network it is kept in the folder, as with `mode = "offline"`.
+
+        Raises:
+            RunError: the id cannot be kept.
+            wandb.Error: the service refuses the run.
+        """
+        identity = kept_id(run.folder)
+        try:
+            self._run = _opened(run, identity, run.place.mode)
+        except CommError:
+            if run.place.mode == "offline":
+                raise
+            say(f"cannot be reached; send the numbers later with: wandb sync {run.folder}/offline-run-*")
+            self._run = _opened(run, identity, "offline")
+
+    def write(self, round: int, metrics: Metrics) -> None:
+        """Hand the round's finite numbers on; the library sends them when it can."""
+        finite = {name: value for name, value in metrics.items() if isfinite(value)}
+        self._run.log(finite, step=round, commit=True)  # else it is held back until the next round
+
+    def close(self) -> None:
+        """Wait until everything is sent or kept, for at most `FINISH_SECONDS`."""
+        self._run.finish()
+
+
+def kept_id(folder: Path) -> str:
+    """The run's id; a new one where there is none yet.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    path = folder / ID
+    if not path.is_file():
+        write_object(path, secrets.token_hex(6).encode())
+    return path.read_text(encoding="utf-8").strip()
+
+
+def check_key(place: WandbConfig) -> None:
+    """Find out before the run starts what would keep every round of it from being sent.
+
+    Raises:
+        ConfigError: nobody is logged in.
+    """
+    if place.mode == "online" and not wandb.login(prompt=False):
+        raise ConfigError(
+            "trackers: Weights & Biases knows nobody here. Log in with `wandb login`, set WANDB_API_KEY, or keep the "
+            'numbers in the run folder: --wandb.mode offline, or mode = "offline" under [wandb] in its config.toml.'
+        )
+
+
+def _opened(run: WandbRun, identity: str, mode: Literal["online", "offline"]) -> wandb.Run:
+    settings = wandb.Settings(
+        console="off",  # the terminal is the run's
+        silent=True,
+        disable_code=True,
+        disable_git=True,
+        init_timeout=INIT_SECONDS,
+        finish_timeout=FINISH_SECONDS,
+    )
+    return wandb.init(
+        dir=run.folder.parent,
+        id=identity,
+        resume="allow",
+        name=run.name,
+        project=run.place.project,
+        entity=run.place.entity,
+        mode=mode,
+        config=dict(run.settings),
+        settings=settings,
+    )

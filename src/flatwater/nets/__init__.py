@@ -1,0 +1,1 @@
+"""Stacked networks: P members as one, with a leading member axis on every parameter."""

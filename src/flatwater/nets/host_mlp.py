@@ -1,0 +1,101 @@
+"""Hosts with slots whose blocks are dense layers: E of them as batched matrix products.
+
+Blocks are a linear layer, a layer norm and ReLU; a slot follows each. A seed is a matrix, a norm and ReLU too, and its
+blueprint says what the matrix is: any, of low rank, or the identity, which leaves the norm alone to learn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import layer_norm
+
+from flatwater.nets.hosts import CLASSES, PIXELS
+from flatwater.nets.slots import Gates, mix, seed_input
+from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
+
+LINEAR, LOW_RANK, NORM = range(3)
+
+
+@dataclass(frozen=True)
+class MLPHost:
+    """Dense blocks, as many as there are widths."""
+
+    hidden: tuple[int, ...] = (24, 24, 24)
+    """Width of each block."""
+    rank: int = 4
+    """Of a low-rank seed."""
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Matrices [in, out] and biases, scales and shifts of the norms, and the head."""
+        named: dict[str, Weight] = {}
+        for block, (inputs, outputs) in enumerate(pairwise((PIXELS, *self.hidden))):
+            named |= linear(str(block), inputs, outputs) | _norm(str(block), outputs)
+        return Layout(named | linear("head", self.hidden[-1], CLASSES))
+
+    @cached_property
+    def seeds(self) -> tuple[Layout, ...]:
+        """A full matrix, of which a low-rank seed uses the first columns as one factor, the other factor, a norm."""
+        return tuple(
+            Layout(
+                {"seed.weight": Weight((w, w), w), "seed.factor": Weight((self.rank, w), self.rank)} | _norm("seed", w)
+            )
+            for w in self.hidden
+        )
+
+    def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """Linear: w w, low-rank: 2 w r, norm: none; each with its norm."""
+        return tuple((w * w + 2 * w, 2 * w * self.rank + 2 * w, 2 * w) for w in self.hidden)
+
+    def logits(
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E 64"]
+    ) -> Float[Tensor, "B E 10"]:
+        """Every host on images of its own."""
+        return self._run(host, seeds, gates, images.transpose(0, 1), fork=False).transpose(0, 1)
+
+    def ablations(
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N 64"]
+    ) -> Float[Tensor, "V N E 10"]:
+        """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
+        out = self._run(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), fork=True)
+        return out.view(len(out), 1 + len(seeds), -1, CLASSES).permute(1, 2, 0, 3)
+
+    def _run(
+        self, host: Params, seeds: Sequence[Params], gates: Gates, x: Float[Tensor, "E B F"], *, fork: bool
+    ) -> Float[Tensor, "E B 10"]:
+        images = x.shape[1]
+        for block, seed in enumerate(seeds):
+            x = _normed(host, str(block), apply_linear(host, str(block), x))
+            with_seed = self._slot(seed, gates, block, x)
+            # A pass without this slot's seed differs from here on only: up to here it is the first pass.
+            x = torch.cat((with_seed, x[:, :images]), 1) if fork else with_seed
+        return apply_linear(host, "head", x)
+
+    def _slot(self, seed: Params, gates: Gates, slot: int, h: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
+        alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
+        seen = seed_input(h.transpose(0, 1), train).transpose(0, 1)
+        z = _normed(seed, "seed", torch.bmm(seen, self.matrix(seed, blueprint)))
+        return mix(h.transpose(0, 1), z.transpose(0, 1), alpha=alpha, train=train).transpose(0, 1)
+
+    def matrix(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Float[Tensor, "E F F"]:
+        """What a seed's blueprint makes of its weights."""
+        full = seed["seed.weight"]
+        low_rank = torch.bmm(full[..., : self.rank], seed["seed.factor"])
+        identity = torch.eye(full.shape[-1], dtype=full.dtype, device=full.device)
+        kind = blueprint[:, None, None]
+        return torch.where(kind == LINEAR, full, torch.where(kind == LOW_RANK, low_rank, identity))
+
+
+def _norm(name: str, width: int) -> dict[str, Weight]:
+    return {f"{name}.scale": Weight((width,), 0, 1.0), f"{name}.shift": Weight((width,), 0)}
+
+
+def _normed(params: Params, name: str, x: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
+    """Layer norm, the host's scale and shift, ReLU."""
+    shift, scale = params[f"{name}.shift"].unsqueeze(1), params[f"{name}.scale"].unsqueeze(1)
+    return torch.addcmul(shift, layer_norm(x, x.shape[-1:]), scale).relu()

@@ -1,0 +1,145 @@
+"""Hosts with slots, E of them as one: convolutional networks for 8 x 8 images.
+
+All hosts have the same shapes, so that one grouped convolution serves them all; what tells them apart are masks and
+gates. An impaired host has the centre tap of its 3 x 3 kernels alone (it sees single pixels), a seed's blueprint is a
+mask of one 3 x 3 weight, an empty slot is a gate of 0. No host's numbers reach another's: channels of host e are
+channels [e C, (e + 1) C) of every layer, and groups never cross that border.
+
+Features are [B, E C, H, W]. Blocks are convolution, GroupNorm and ReLU; a slot follows each; from the second
+block on, convolutions step by two pixels; the mean over the last pixels goes into a linear head.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import conv2d, group_norm
+
+from flatwater.nets.slots import Gates, mix, seed_input
+from flatwater.nets.stack import Layout, Params, Weight
+
+CLASSES = 10
+SIDE = 8
+PIXELS = SIDE * SIDE
+TAPS = 9
+CENTRE = 4
+"""Index of the middle tap of a 3 x 3 kernel."""
+FULL, CENTRE_ONLY, DIAGONAL = range(3)
+"""Blueprints of a convolutional seed."""
+
+
+class Host(Protocol):
+    """A network with slots, of which E are computed at once."""
+
+    @property
+    def layout(self) -> Layout:
+        """The host's own weights."""
+
+    @property
+    def seeds(self) -> tuple[Layout, ...]:
+        """The weights of a seed in each slot, whatever its blueprint."""
+
+    def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """Weights in use in a seed, by slot and blueprint."""
+
+    def logits(
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E 64"]
+    ) -> Float[Tensor, "B E 10"]:
+        """Every host on images of its own."""
+
+    def ablations(
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N 64"]
+    ) -> Float[Tensor, "V N E 10"]:
+        """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
+
+
+@dataclass(frozen=True)
+class ConvHost:
+    """Three blocks of 3 x 3 convolutions, or of as many as there are widths."""
+
+    channels: tuple[int, ...] = (4, 8, 16)
+    """Channels after each block, multiples of `groups`."""
+    groups: int = 2
+    """Groups of each GroupNorm."""
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Kernels [out, in, 9], scales and shifts of the norms, and the head [in, 10]."""
+        named: dict[str, Weight] = {}
+        for block, (inputs, outputs) in enumerate(pairwise((1, *self.channels))):
+            named |= _conv(str(block), inputs, outputs)
+        width = self.channels[-1]
+        named |= {"head.weight": Weight((width, CLASSES), width), "head.bias": Weight((CLASSES,), 0)}
+        return Layout(named)
+
+    @cached_property
+    def seeds(self) -> tuple[Layout, ...]:
+        """A convolution of as many channels out as in, and its norm."""
+        return tuple(Layout(_conv("seed", width, width)) for width in self.channels)
+
+    def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """Full: C C 9, centre: C C, diagonal: C 9; each with its norm."""
+        return tuple((TAPS * c * c + 2 * c, c * c + 2 * c, TAPS * c + 2 * c) for c in self.channels)
+
+    def logits(
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E 64"]
+    ) -> Float[Tensor, "B E 10"]:
+        """Every host on images of its own."""
+        return self._run(host, seeds, gates, images.view(*images.shape[:2], SIDE, SIDE), fork=False)
+
+    def ablations(
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N 64"]
+    ) -> Float[Tensor, "V N E 10"]:
+        """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
+        out = self._run(host, seeds, gates, images.view(-1, 1, SIDE, SIDE), fork=True)
+        return out.view(1 + len(seeds), -1, *out.shape[1:])
+
+    def _run(self, host: Params, seeds: Sequence[Params], gates: Gates, x: Tensor, *, fork: bool) -> Tensor:
+        images = len(x)
+        for block, seed in enumerate(seeds):
+            kernel = host[f"{block}.weight"] * gates.kernel[:, None, None, :]
+            x = self._block(host, str(block), kernel, x, stride=1 + (block > 0))
+            with_seed = self._slot(seed, gates, block, x)
+            # A pass without this slot's seed differs from here on only: up to here it is the first pass.
+            x = torch.cat((with_seed, x[:images])) if fork else with_seed
+        pooled = x.mean((2, 3)).view(len(x), len(gates.kernel), -1).transpose(0, 1)
+        return torch.baddbmm(host["head.bias"].unsqueeze(1), pooled, host["head.weight"]).transpose(0, 1)
+
+    def _block(self, params: Params, name: str, kernel: Float[Tensor, "E O I 9"], x: Tensor, *, stride: int) -> Tensor:
+        hosts, inputs = kernel.shape[0], kernel.shape[2]
+        flat = kernel.reshape(-1, inputs, 3, 3)
+        # The first block of a validation pass reads one image for all hosts: no groups there.
+        y = conv2d(x, flat, stride=stride, padding=1, groups=x.shape[1] // inputs)
+        scale, shift = params[f"{name}.scale"].flatten(), params[f"{name}.shift"].flatten()
+        return group_norm(y, hosts * self.groups, scale, shift).relu_()
+
+    def _slot(self, seed: Params, gates: Gates, slot: int, h: Tensor) -> Tensor:
+        alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
+        hosts = len(alpha)
+        features = h.view(len(h), hosts, -1)
+        seen = seed_input(features, train).view(h.shape)
+        z = self._block(seed, "seed", masked(seed["seed.weight"], blueprint), seen, stride=1)
+        return mix(features, z.view(features.shape), alpha=alpha, train=train).view(h.shape)
+
+
+def masked(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Tensor, "E C C 9"]:
+    """The part of a seed's weight that its blueprint uses, the rest 0: full, centre tap, or diagonal (depthwise)."""
+    width, device = weight.shape[1], weight.device
+    is_centre = torch.arange(TAPS, device=device) == CENTRE
+    taps = (blueprint != CENTRE_ONLY)[:, None] | is_centre
+    is_own = torch.eye(width, dtype=torch.bool, device=device)
+    pairs = (blueprint != DIAGONAL)[:, None, None] | is_own
+    return weight * (taps[:, None, None, :] & pairs[..., None])
+
+
+def _conv(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
+    return {
+        f"{name}.weight": Weight((outputs, inputs, TAPS), TAPS * inputs),
+        f"{name}.scale": Weight((outputs,), 0, 1.0),
+        f"{name}.shift": Weight((outputs,), 0),
+    }

@@ -1,0 +1,75 @@
+"""A convolution over patches of days, then a two-layer LSTM over the patches of one window.
+
+As in the reference system, for comparison: the recurrent state starts at the window's first day, so each day needs a
+pass of its own over its window and nothing can be shared between days.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import layer_norm, relu
+
+from flatwater.nets.stack import Params, Weight, apply_linear, linear
+
+LAYERS = 2
+CHUNK_NUMBERS = 8 << 20
+"""Numbers gathered at a time when a series of days is evaluated: 32 MiB, whatever the panel's size."""
+
+
+@dataclass(frozen=True)
+class LstmEncoder:
+    """`kernels[0]` days make one patch; the LSTM reads the patches in order (Hochreiter & Schmidhuber 1997)."""
+
+    kernels: tuple[int, ...]
+    features: int
+    channels: int
+
+    @property
+    def width(self) -> int:
+        """Numbers that describe one column on one day."""
+        return self.channels + self.features
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """The patch map, then for each layer one map from input and state to the four gates."""
+        named = linear("encoder.patch", self.kernels[0] * self.features, self.channels)
+        for layer in range(LAYERS):
+            named |= linear(f"encoder.{layer}", 2 * self.channels, 4 * self.channels)
+        return named
+
+    def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
+        """The LSTM's last output, and today as it is."""
+        p, b, n, days, f = x.shape
+        patch = x.reshape(p, -1, self.kernels[0] * f)
+        inputs = relu(apply_linear(params, "encoder.patch", patch))
+        series = list(inputs.view(p, b * n, days // self.kernels[0], -1).unbind(2))
+        for layer in range(LAYERS):
+            series = self._layer(params, f"encoder.{layer}", series)
+        return torch.cat([layer_norm(series[-1], (self.channels,)).view(p, b, n, -1), x[:, :, :, -1]], dim=-1)
+
+    def _layer(self, params: Params, name: str, series: list[Tensor]) -> list[Tensor]:
+        output = cell = torch.zeros_like(series[0])
+        outputs = []
+        for step in series:
+            gates = apply_linear(params, name, torch.cat([step, output], dim=-1))
+            take, keep, show, new = gates.chunk(4, dim=-1)
+            cell = torch.sigmoid(keep) * cell + torch.sigmoid(take) * torch.tanh(new)
+            output = torch.sigmoid(show) * torch.tanh(cell)
+            outputs.append(output)
+        return outputs
+
+    def days(self, params: Params, x: Float[Tensor, "S N L F"]) -> Float[Tensor, "P S D N W"]:
+        """Every day of each slice, window by window; days in chunks of bounded size."""
+        members = len(params["encoder.patch.bias"])
+        context = torch.Size(self.kernels).numel()
+        windows = x.unfold(2, context, 1).permute(0, 2, 1, 4, 3)  # [S, D, N, C, F], a view
+        s, days, n, _, f = windows.shape
+        step = max(1, CHUNK_NUMBERS // (members * s * n * context * f))
+        parts = []
+        for at in range(0, days, step):
+            chunk = windows[:, at : at + step].flatten(0, 1).expand(members, -1, -1, -1, -1)
+            seen = self.windows(params, chunk)
+            parts.append(seen.view(members, s, -1, n, self.width))
+        return torch.cat(parts, dim=2)

@@ -1,0 +1,149 @@
+"""A recurrent policy with a critic: normalised observation, one layer, an LSTM, and heads on both.
+
+Axes: T steps, B environments, O numbers in an observation, M cells, R logits in a row of the factored action. The
+network is one; its weights lie in a block [1, n], a population of one, so that the same optimiser steps it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater.nets.heads import Heads
+from flatwater.nets.stack import Layout, Weight, linear, views
+from flatwater.state.tree import state
+
+Weights = Mapping[str, Tensor]
+"""By name, without the member axis."""
+
+FORGET = 1.0
+"""Added to the forget gate: a new LSTM remembers until it has learned to forget (Jozefowicz et al. 2015)."""
+TIMID = 10_000
+"""The first logits are drawn from 1/100 of the usual range: the first policy is uniform over what is legal."""
+CLIP = 5.0
+"""Deviations that a normalised observation is cut to: a column that had been constant so far stays harmless."""
+EPSILON = 1e-4
+"""Added to the variance of an observation's column."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What the policy makes of some steps."""
+
+    logits: Float[Tensor, "T B R"]
+    value: Float[Tensor, "T B"]
+    memory: Float[Tensor, "2 B M"]
+    """After the last step: the LSTM's output, and its cells."""
+
+
+@dataclass(frozen=True)
+class RecurrentPolicy:
+    """Pure functions of the weights; what it remembers is an argument and a result."""
+
+    obs: int
+    """O."""
+    hidden: int
+    """Width of the layer that reads an observation."""
+    cells: int
+    """M."""
+    heads: Heads
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The weights, as they lie in the block's row."""
+        gates, seen = 4 * self.cells, self.hidden + self.cells
+        return Layout(
+            linear("encoder", self.obs, self.hidden)
+            | {
+                "gates.seen": Weight((self.hidden, gates), seen),
+                "gates.remembered": Weight((self.cells, gates), seen),
+                "gates.bias": Weight((gates,), 0),
+                "action.weight": Weight((seen, self.heads.outputs), TIMID * seen),
+                "action.bias": Weight((self.heads.outputs,), 0),
+                "value.weight": Weight((seen, 1), seen),
+                "value.bias": Weight((1,), 0),
+            }
+        )
+
+    def weights(self, block: Float[Tensor, "1 n"]) -> dict[str, Tensor]:
+        """The weights by name, sharing the block's storage."""
+        return {name: view[0] for name, view in views(block, self.layout).items()}
+
+    def __call__(
+        self,
+        weights: Weights,
+        obs: Float[Tensor, "T B O"],
+        memory: Float[Tensor, "2 B M"],
+        starts: Bool[Tensor, "T B"] | None = None,
+    ) -> Outlook:
+        """T steps in order.
+
+        Args:
+            weights: by name.
+            obs: normalised.
+            memory: before the first step.
+            starts: where an episode begins, with nothing to remember; None where none does.
+        """
+        seen = _apply(weights, "encoder", obs).tanh()
+        gates = seen @ weights["gates.seen"] + weights["gates.bias"]
+        output, cell = memory.unbind(0)
+        outputs = []
+        for t, row in enumerate(gates.unbind(0)):
+            if starts is not None:
+                begins = starts[t].unsqueeze(-1)
+                output, cell = output.masked_fill(begins, 0), cell.masked_fill(begins, 0)
+            take, keep, show, new = (row + output @ weights["gates.remembered"]).chunk(4, dim=-1)
+            cell = torch.sigmoid(keep + FORGET) * cell + torch.sigmoid(take) * torch.tanh(new)
+            output = torch.sigmoid(show) * torch.tanh(cell)
+            outputs.append(output)
+        # The heads read the observation beside the memory, so that what needs no memory is learned without it.
+        features = torch.cat([seen, torch.stack(outputs)], dim=-1)
+        value = _apply(weights, "value", features).squeeze(-1)
+        return Outlook(_apply(weights, "action", features), value, torch.stack([output, cell]))
+
+
+def _apply(weights: Weights, name: str, x: Tensor) -> Tensor:
+    return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
+@state
+class Normaliser:
+    """Mean and variance of every number of an observation, over all that has been absorbed."""
+
+    mean: Float[Tensor, "O"]
+    variance: Float[Tensor, "O"]
+    count: Float[Tensor, ""]
+    """Observations absorbed, float64: float32 stops counting at 16.8 million."""
+
+
+def build_normaliser(obs: int, device: torch.device) -> Normaliser:
+    """Mean 0 and variance 1, until something is absorbed."""
+    return Normaliser(
+        mean=torch.zeros(obs, device=device),
+        variance=torch.ones(obs, device=device),
+        count=torch.zeros((), dtype=torch.float64, device=device),
+    )
+
+
+def absorb_(normaliser: Normaliser, obs: Float[Tensor, "*N O"]) -> None:
+    """Merge a batch into the statistics (Chan, Golub & LeVeque 1979), which then are those of all batches together.
+
+    Call it between rounds: a policy whose observations are normalised otherwise while it learns than while it acted is
+    another policy, and its probability ratios start away from 1.
+    """
+    rows = obs.flatten(0, -2)
+    new = rows.shape[0]
+    share = new / (normaliser.count + new)
+    variance, mean = torch.var_mean(rows, dim=0, correction=0)
+    shift = mean - normaliser.mean
+    normaliser.variance.lerp_(variance, share.float()).add_(shift.square() * (share * (1 - share)))
+    normaliser.mean.add_(shift * share)
+    normaliser.count.add_(new)
+
+
+def normalise(normaliser: Normaliser, obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
+    """Deviations from the mean, within `CLIP`."""
+    return ((obs - normaliser.mean) * (normaliser.variance + EPSILON).rsqrt()).clamp(-CLIP, CLIP)

@@ -1,0 +1,73 @@
+"""Where a seed module meets its host: the host's features go on, the seed's are mixed in by a gate per host.
+
+With h the features, z what the seed makes of them, alpha in [0, 1] and train 0 or 1:
+
+    h + alpha (z - h) + train (z - stopgrad z),    z computed from stopgrad h where train is 1
+
+A seed with alpha 0 and train 0 is not there. With train 1 it learns behind the host: the value is exactly h, the seed's
+gradient is that of a z added to h, and none of it reaches the host through the seed. With alpha 1 the value is exactly
+z. A gate of 0 hides finite numbers only: 0 x NaN is NaN, so the weights of an absent seed must be finite.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+
+class Gates(NamedTuple):
+    """What tells the hosts of one arena apart, beside their weights."""
+
+    kernel: Float[Tensor, "E K"]
+    """Which taps of the host's own kernels exist, 0 or 1; unused by hosts without kernels."""
+    blueprint: Int[Tensor, "E S"]
+    """Kind of each slot's seed."""
+    alpha: Float[Tensor, "E S"]
+    train: Float[Tensor, "E S"]
+    """1 where the seed learns behind the host."""
+
+
+def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[Tensor, "B E F"]:
+    """The features as the seed sees them: the same numbers, whose gradient stops where `train` is 1."""
+    seen: Tensor = _Stopped.apply(h, train)  # type: ignore[no-untyped-call]  # torch's own
+    return seen
+
+
+def mix(
+    h: Float[Tensor, "B E F"], z: Float[Tensor, "B E F"], *, alpha: Float[Tensor, " E"], train: Float[Tensor, " E"]
+) -> Float[Tensor, "B E F"]:
+    """The features after the slot (see the formula above). No gradient reaches the gates."""
+    mixed: Tensor = _Mixed.apply(h, z, alpha, train)  # type: ignore[no-untyped-call]  # torch's own
+    return mixed
+
+
+class _Stopped(torch.autograd.Function):
+    """The identity, whose gradient is scaled per host."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, h: Tensor, train: Tensor) -> Tensor:
+        ctx.save_for_backward(train)
+        return h.view_as(h)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401  (torch's, untyped)
+        (train,) = ctx.saved_tensors
+        return grads[0] * (1 - train)[:, None], None
+
+
+class _Mixed(torch.autograd.Function):
+    """The formula with its gradient written out: six passes over the features become three, and nothing is kept."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, h: Tensor, z: Tensor, alpha: Tensor, train: Tensor) -> Tensor:
+        ctx.save_for_backward(alpha, train)
+        # lerp computes h + alpha (z - h) below alpha 0.5 and z - (1 - alpha) (z - h) from there on: exact at both ends.
+        return torch.lerp(h, z, alpha[:, None])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:  # noqa: ANN401  (torch's, untyped)
+        alpha, train = ctx.saved_tensors
+        grad = grads[0]
+        return grad * (1 - alpha)[:, None], grad * (alpha + train)[:, None], None, None

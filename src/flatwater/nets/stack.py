@@ -1,0 +1,76 @@
+"""A population of networks as one block: every member's parameters are one row of a [P, n] tensor.
+
+A `Layout` says where each named weight lies in a row; `views` gives the weights as [P, *shape] tensors that share the
+block's storage. Optimisers, target averaging, crossover, mutation and checkpoints work on the block; layers work on
+the views.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import torch
+from torch import Tensor
+
+Params = Mapping[str, Tensor]
+"""Weights by name, each [P, *shape]."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One named weight of one member."""
+
+    shape: tuple[int, ...]
+    """Without the member axis. Matrices are [in, out]."""
+    fan_in: int
+    """Values start uniform in +-1/sqrt(fan_in) (the law of torch.nn.Linear); 0 stands for the constant `start`."""
+    start: float = 0.0
+    """The initial value where `fan_in` is 0."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The named weights of one member, in the order in which they lie in its row."""
+
+    weights: Mapping[str, Weight]
+
+    @property
+    def size(self) -> int:
+        """Numbers in one member's row."""
+        return sum(prod(w.shape) for w in self.weights.values())
+
+
+def views(block: Tensor, layout: Layout) -> dict[str, Tensor]:
+    """The weights of all members by name, each [P, *shape], sharing the storage of `block` [P, n]."""
+    named, at = {}, 0
+    for name, weight in layout.weights.items():
+        size = prod(weight.shape)
+        named[name] = block[:, at : at + size].view(len(block), *weight.shape)
+        at += size
+    return named
+
+
+def init_(block: Tensor, layout: Layout, rng: torch.Generator) -> None:
+    """Draw initial weights for every member (row) of `block` [P, n], in place."""
+    if block.is_meta:
+        return
+    for name, view in views(block, layout).items():
+        weight = layout.weights[name]
+        if weight.fan_in:
+            bound = 1 / sqrt(weight.fan_in)
+            view.uniform_(-bound, bound, generator=rng)
+        else:
+            view.fill_(weight.start)
+
+
+def linear(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
+    """The weight [in, out] and bias [out] of one linear layer."""
+    return {
+        f"{name}.weight": Weight((inputs, outputs), inputs),
+        f"{name}.bias": Weight((outputs,), inputs),
+    }
+
+
+def apply_linear(params: Params, name: str, x: Tensor) -> Tensor:
+    """One linear layer of every member: x [P, B, in] -> [P, B, out]."""
+    return torch.baddbmm(params[f"{name}.bias"].unsqueeze(1), x, params[f"{name}.weight"])

@@ -1,0 +1,97 @@
+"""A student: a recurrent policy that reads tokens, or a plain vector, whatever its world shows.
+
+Axes: T steps, B agents, K tokens, R rows of the table, D numbers of a row.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from flatwater.nets.heads import Heads
+from flatwater.nets.policy import Outlook, RecurrentPolicy, Weights
+from flatwater.nets.stack import Layout, Weight
+from flatwater.nets.student_config import StudentConfig
+
+FIBONACCI = 2654435769
+"""2^32 divided by the golden ratio (Knuth, volume 3, section 6.4): consecutive keys fall far apart."""
+WORD = 32
+
+
+@dataclass(frozen=True)
+class Student:
+    """Pure functions of the weights."""
+
+    obs: tuple[int, ...]
+    """Shape of what an agent sees: tokens [K, 3], or a vector [N]."""
+    actions: int
+    padding: int
+    """Position of a token that is none."""
+    config: StudentConfig
+    device: torch.device
+
+    @property
+    def _sees_tokens(self) -> bool:
+        return len(self.obs) > 1
+
+    @cached_property
+    def policy(self) -> RecurrentPolicy:
+        """What comes after reading."""
+        config = self.config
+        relevant = torch.zeros(self.actions, 0, dtype=torch.bool, device=self.device)
+        heads = Heads(choices=(), relevant=relevant, floor=0.0)
+        read = config.width if self._sees_tokens else self.obs[0]
+        return RecurrentPolicy(obs=read, hidden=config.hidden, cells=config.memory, heads=heads)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The table, if there is one, and the policy's weights."""
+        if not self._sees_tokens:
+            return self.policy.layout
+        table = Weight((self.config.rows + 1, self.config.width), self.obs[0])
+        return Layout({"tokens": table} | dict(self.policy.layout.weights))
+
+    def read(self, weights: Weights, obs: Tensor) -> Float[Tensor, "T B O"]:
+        """What the policy is shown of [T, B, *obs].
+
+        The sum of the tokens' rows is normalised (Ba et al. 2016), for there are more tokens here than there.
+        """
+        if not self._sees_tokens:
+            return symlog(obs)
+        bags = rows_of(obs, self.config.rows, self.padding).flatten(0, 1)
+        summed = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
+        return functional.layer_norm(summed, summed.shape[-1:]).relu().view(*obs.shape[:2], -1)
+
+    def __call__(
+        self,
+        weights: Weights,
+        obs: Tensor,
+        memory: Float[Tensor, "2 B M"],
+        starts: Bool[Tensor, "T B"],
+    ) -> Outlook:
+        """T steps in order, as of `RecurrentPolicy`, of observations [T, B, *obs]."""
+        return self.policy(weights, self.read(weights, obs), memory, starts)
+
+
+def rows_of(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tensor, "*N K"]:
+    """The row of the table for each token, by its hash: position, feature and value together are one word.
+
+    Two words may fall into one row (Weinberger et al. 2009). Padding is row `rows`.
+
+    Args:
+        tokens: uint8.
+        rows: a power of two.
+        padding: position of a token that is none.
+    """
+    position, feature, value = tokens.long().unbind(-1)
+    word = (position << 16 | feature << 8 | value) + 1
+    hashed = (word * FIBONACCI & (1 << WORD) - 1) >> WORD - (rows.bit_length() - 1)
+    return hashed.masked_fill_(position == padding, rows)
+
+
+def symlog(x: Tensor) -> Tensor:
+    """sign(x) log(1 + |x|) (Hafner et al. 2023, eq. 9): large numbers stay readable without statistics of them."""
+    return x.sign() * x.abs().log1p()

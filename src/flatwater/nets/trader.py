@@ -1,0 +1,180 @@
+"""The networks of a trader: an actor that gives every instrument a coefficient and a sale target, and its critic.
+
+Axes: P members, M observations (windows, or slices times days), N columns, K investable columns, W token width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import relu
+
+from flatwater.nets.attention import attend, attention_weights
+from flatwater.nets.config import NetConfig
+from flatwater.nets.encoders import Encoder, build_encoder
+from flatwater.nets.stack import Layout, Params, apply_linear, linear
+
+ACTION_PARTS = 2
+"""Coefficient and sale target, both in [-1, 1] here; the environment's bounds scale them."""
+ACCOUNT_PARTS = 3
+"""Open, days held, unrealised gain: the optional account block of an observation."""
+SELECTION_SHARPNESS = 30.0
+"""The critic weighs instruments by softmax(30 x coefficient), and by a sigmoid as steep around the buying threshold:
+near what the environment does, with a gradient. Coefficients differ by a few hundredths between instruments, so a
+softer choice would not tell the critic which one was bought."""
+
+
+@dataclass(frozen=True)
+class MarketObs:
+    """What a trader sees."""
+
+    windows: Float[Tensor, "P B N C F"]
+    """The normalised panel's last C days; missing cells are 0."""
+    account: Float[Tensor, "P B K A"] | None = None
+    """The account block, or None where it is not part of the observation."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The market of some days as a trader's heads read it."""
+
+    tokens: Float[Tensor, "P M K W"]
+    """One summary per investable instrument."""
+    market: Float[Tensor, "P M HW"]
+    """The attention's summary of all columns."""
+    attention: Float[Tensor, "P M H N"]
+    """The weight of each column in each head."""
+    missing: Bool[Tensor, "P M K"]
+    """Instruments without data on the day: they cannot be bought, whatever the market does."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """Encoder and attention: what actor and critic have in common, each with weights of its own."""
+
+    encoder: Encoder
+    heads: int
+    investable: Tensor
+    """[K] column numbers."""
+
+    def embed(self, params: Params, tokens: Float[Tensor, "P M N W"], today: Float[Tensor, "P M N F"]) -> Embedding:
+        """Attend over the columns. A column whose features of the day are all exactly 0 is missing."""
+        missing = (today == 0).all(-1).expand(tokens.shape[:-1])
+        market, attention = attend(params, tokens, missing)
+        return Embedding(
+            tokens.index_select(2, self.investable), market, attention, missing.index_select(2, self.investable)
+        )
+
+    def of_windows(self, params: Params, windows: Float[Tensor, "P B N C F"]) -> Embedding:
+        """The last day of each window."""
+        return self.embed(params, self.encoder.windows(params, windows), windows[:, :, :, -1])
+
+    def of_days(self, params: Params, x: Float[Tensor, "S N L F"]) -> Embedding:
+        """Every day of each slice that has its whole context in the slice: M = S * D, the slice varying slowest."""
+        tokens = self.encoder.days(params, x)
+        today = x[:, :, -tokens.shape[2] :].transpose(1, 2)
+        return self.embed(params, tokens.flatten(1, 2), today.flatten(0, 1).unsqueeze(0))
+
+
+@dataclass(frozen=True)
+class TraderActor:
+    """Per instrument, the same head with the same weights: coefficient and sale target in [-1, 1]."""
+
+    trunk: Trunk
+    layout: Layout
+
+    def __call__(self, params: Params, obs: MarketObs) -> Float[Tensor, "P B K 2"]:
+        """The action on the last day of each window."""
+        seen = self.trunk.of_windows(params, obs.windows)
+        return self.head(params, self.hidden(params, seen), seen.missing, obs.account)
+
+    def hidden(self, params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
+        """What the head makes of the market, before the account is added."""
+        return instrument_hidden(params, seen)
+
+    def head(
+        self,
+        params: Params,
+        hidden: Float[Tensor, "P M K H"],
+        missing: Bool[Tensor, "P M K"],
+        account: Float[Tensor, "P M K A"] | None,
+    ) -> Float[Tensor, "P M K 2"]:
+        """The action on days that are embedded already. A missing instrument gets the lowest coefficient.
+
+        The environment buys at most the instrument with the largest coefficient, and refuses one without a price: a
+        day on which a missing instrument came first would be lost.
+        """
+        if account is not None:
+            hidden = hidden + rowwise(params, "account", account)
+        coefficient, target = torch.tanh(rowwise(params, "action", relu(hidden))).unbind(-1)
+        return torch.stack([coefficient.masked_fill(missing, -1.0), target], dim=-1)
+
+
+@dataclass(frozen=True)
+class TraderCritic:
+    """Value of an action."""
+
+    trunk: Trunk
+    layout: Layout
+    threshold: float
+    """Coefficient in [-1, 1] from which the environment buys."""
+
+    def __call__(self, params: Params, obs: MarketObs, action: Float[Tensor, "P B K 2"]) -> Float[Tensor, "P B"]:
+        """Q of each observation and action.
+
+        Q = sum over instruments of bought * (1 + coefficient) * worth, plus the market's own value: the form of the
+        reward, which pays the bought instrument's gain times its coefficient, from 0 up (coefficients are in [-1, 1]
+        here). What is learnt is the worth of each instrument, and what the day is worth without any.
+        """
+        seen = self.trunk.of_windows(params, obs.windows)
+        hidden = instrument_hidden(params, seen) + rowwise(params, "bought", action)
+        if obs.account is not None:
+            hidden = hidden + rowwise(params, "account", obs.account)
+        worth = rowwise(params, "worth", relu(hidden)).squeeze(-1)
+        coefficient = action[..., 0]
+        bought = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
+        bought = bought * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
+        day = apply_linear(params, "day", relu(apply_linear(params, "days", seen.market))).squeeze(-1)
+        return (bought * (1 + coefficient) * worth).sum(-1) + day
+
+
+def rowwise(params: Params, name: str, x: Tensor) -> Tensor:
+    """A linear layer over the last axis of x [P, ..., in], whatever lies between."""
+    return apply_linear(params, name, x.flatten(1, -2)).view(*x.shape[:-1], -1)
+
+
+def instrument_hidden(params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
+    """Each instrument's token beside the market's summary."""
+    return rowwise(params, "token", seen.tokens) + rowwise(params, "market", seen.market).unsqueeze(2)
+
+
+def build_trader(
+    config: NetConfig, *, context: int, features: int, investable: Tensor, account: bool, threshold: float = 0.0
+) -> tuple[TraderActor, TraderCritic]:
+    """Actor and critic for a panel.
+
+    Args:
+        config: widths and the kind of encoder.
+        context: days in one observation.
+        features: features of a column and day in the observation.
+        investable: [K] numbers of the columns that can be bought.
+        account: whether the observation has the account block.
+        threshold: coefficient, in [-1, 1], from which the environment buys.
+    """
+    encoder = build_encoder(config, context=context, features=features)
+    trunk = Trunk(encoder, config.attention_heads, investable)
+    width, hidden = encoder.width, config.hidden
+    summary = config.attention_heads * width
+    common = (
+        encoder.weights
+        | attention_weights(width, config.attention_heads)
+        | linear("token", width, hidden)
+        | linear("market", summary, hidden)
+    )
+    if account:
+        common |= linear("account", ACCOUNT_PARTS, hidden)
+    actor = Layout(common | linear("action", hidden, ACTION_PARTS))
+    value = linear("worth", hidden, 1) | linear("days", summary, hidden) | linear("day", hidden, 1)
+    critic = Layout(common | linear("bought", ACTION_PARTS, hidden) | value)
+    return TraderActor(trunk, actor), TraderCritic(trunk, critic, threshold)

@@ -1,0 +1,1 @@
+"""The market as [time, instrument, feature]: import, indicators, store, splits, normalisation."""

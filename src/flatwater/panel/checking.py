@@ -1,0 +1,75 @@
+"""What prices must satisfy before they become a panel. Nothing is repaired: the first offender is named."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from flatwater.errors import DataError
+
+PRICES = ("open", "high", "low", "close")
+"""The prices of a day."""
+
+TOLERANCE = 1e-5
+"""Relative slack between high, low and close: adjusted prices are rounded to float32 one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The contents of a file as numbers."""
+
+    frame: pl.DataFrame
+    """row, symbol, date, open, high, low, close: one row for each instrument and day, in the order of the file."""
+    instruments: tuple[str, ...]
+    """In the order of the panel's columns."""
+    columns: dict[tuple[str, str], str]
+    """The file's name of each (instrument, price), for messages."""
+
+
+def check_order(source: Path, prices: Prices) -> None:
+    """Every instrument's dates must increase from row to row.
+
+    Raises:
+        DataError: a date is repeated, or is earlier than the one above it; names row, instrument and both dates.
+    """
+    before = pl.col("date").shift(1).over("symbol")
+    steps = prices.frame.with_columns(before=before, above=pl.col("row").shift(1).over("symbol"))
+    wrong = steps.filter(pl.col("date") <= pl.col("before")).sort("row")
+    if wrong.is_empty():
+        return
+    row, name, date, earlier = (wrong[key][0] for key in ("row", "symbol", "date", "before"))
+    twice = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))
+    if not twice.is_empty():
+        raise DataError(f"{source}: row {row}, {name}: {date} is there already in row {twice['row'][0]}. Drop one.")
+    raise DataError(
+        f"{source}: row {row}, {name}: {date} comes after {earlier} (row {wrong['above'][0]}). "
+        "Sort the rows by date within each instrument."
+    )
+
+
+def check_prices(source: Path, prices: Prices) -> None:
+    """Prices must be above 0, high at least low, the close between them; every instrument needs a close.
+
+    Raises:
+        DataError: the first row that breaks a rule, with instrument, date and numbers; or an instrument without data.
+    """
+    closes = prices.frame.filter(pl.col("close").is_not_null())["symbol"].unique()
+    empty = sorted(set(prices.instruments) - set(closes))
+    if empty:
+        column = prices.columns[empty[0], "close"]
+        raise DataError(f"{source}: column {column}: {empty[0]} has not one closing price. Drop the instrument.")
+    slack = 1 + TOLERANCE
+    rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
+        (pl.col(price) <= 0, (price,), "must be above 0; leave it empty if missing") for price in PRICES
+    ]
+    rules += [
+        (pl.col("high") * slack < pl.col("low"), ("high", "low"), "the high is below the low"),
+        (pl.col("high") * slack < pl.col("close"), ("close", "high"), "the close is above the high"),
+        (pl.col("close") * slack < pl.col("low"), ("close", "low"), "the close is below the low"),
+    ]
+    for broken, involved, reason in rules:
+        wrong = prices.frame.filter(broken).sort("row")
+        if not wrong.is_empty():
+            name = wrong["symbol"][0]
+            given = ", ".join(f"{prices.columns[name, price]} = {wrong[price][0]:.7g}" for price in involved)
+            raise DataError(f"{source}: row {wrong['row'][0]}, {name} on {wrong['date'][0]}: {given}: {reason}.")

@@ -1,0 +1,71 @@
+"""Parquet or CSV prices, long or wide, to a panel. Strict: what cannot be right is refused, not repaired.
+
+Long form has one row for each instrument and day: symbol, date, open, high, low, close (in any case; `ticker`,
+`instrument`, `timestamp` and other usual names are understood). Wide form has one row for each day: date, then
+`AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each instrument, which is taken as its close.
+Columns that a panel does not need (volume, adjusted close) are ignored. Row numbers in errors count data rows from 1.
+
+Days are the union of the calendar days of all instruments. A hole stays a hole, in its own row.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from flatwater.errors import DataError
+from flatwater.panel.checking import PRICES, Prices, check_order, check_prices
+from flatwater.panel.forms import long_prices, wide_prices
+from flatwater.panel.indicators import write_indicators_
+from flatwater.panel.naming import SUFFIXES, long_columns
+from flatwater.panel.panel import FEATURES, Panel, build_panel
+
+
+def import_panel(source: Path, *, investable: Sequence[str] | None = None) -> Panel:
+    """Read prices and build a panel with its indicators.
+
+    Columns are in alphabetical order for long form, in the file's for wide form.
+
+    Args:
+        source: a .parquet or .csv file.
+        investable: instruments that may be traded; None for all.
+
+    Raises:
+        DataError: the file cannot be used; the message names file, row, column and reason.
+    """
+    frame = _read(source)
+    if frame.height == 0:
+        raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
+    prices = long_prices(source, frame) if long_columns(source, frame.columns) else wide_prices(source, frame)
+    check_order(source, prices)
+    check_prices(source, prices)
+    return _panel(prices, investable)
+
+
+def _read(source: Path) -> pl.DataFrame:
+    if source.suffix.lower() not in SUFFIXES:
+        raise DataError(f"{source}: a panel is imported from {' or '.join(SUFFIXES)}, not from {source.suffix!r}.")
+    if not source.is_file():
+        raise DataError(f"{source}: there is no such file.")
+    try:
+        if source.suffix.lower() == ".parquet":
+            return pl.read_parquet(source)
+        # Everything as text: numbers are parsed by us, so that an error can name its row and column.
+        return pl.read_csv(source, infer_schema=False)
+    except pl.exceptions.NoDataError as wrong:
+        raise DataError(f"{source}: the file is empty.") from wrong
+    except (pl.exceptions.PolarsError, OSError) as wrong:
+        reason = str(wrong).strip().split("\n", maxsplit=1)[0]
+        raise DataError(f"{source}: the file cannot be read as {source.suffix[1:]}: {reason}") from wrong
+
+
+def _panel(prices: Prices, investable: Sequence[str] | None) -> Panel:
+    dates, day = np.unique(prices.frame["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
+    places = {name: n for n, name in enumerate(prices.instruments)}
+    column = prices.frame["symbol"].cast(pl.String).replace_strict(places, return_dtype=pl.Int64).to_numpy()
+    values = np.full((len(dates), len(places), len(FEATURES)), np.nan, dtype=np.float32)
+    for name in PRICES:
+        values[day, column, FEATURES.index(name)] = prices.frame[name].to_numpy()
+    write_indicators_(values)
+    return build_panel(values=values, dates=dates, instruments=prices.instruments, investable=investable)

@@ -1,0 +1,96 @@
+"""From what the user writes after `--panel` to a panel: nothing, a stored file, a file to import, or a synthetic one.
+
+Imports and synthetic panels are stored once under `$XDG_CACHE_HOME/flatwater/panels` (`~/.cache/...` without it), named
+by the hash of everything that they follow from, the code of this package included; from then on every process maps the
+same file.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+from flatwater.errors import DataError
+from flatwater.panel.config import SyntheticConfig
+from flatwater.panel.naming import SUFFIXES
+from flatwater.panel.panel import Panel
+from flatwater.panel.shipped import shipped_panel_path
+from flatwater.panel.specification import is_synthetic, parse_synthetic
+from flatwater.panel.store import open_panel, save_panel
+
+
+def load_panel(path: str | None) -> Panel:
+    """Open the panel that `path` stands for, mapped from a file.
+
+    Args:
+        path: None for the shipped panel; a stored panel; a .parquet or .csv file, imported now and kept in the cache;
+            or `synthetic:60x1500:signal=0.6:seed=3` (`parse_synthetic`).
+
+    Raises:
+        DataError: the file cannot be used, or the cache cannot be written.
+        ConfigError: the synthetic specification is wrong.
+    """
+    if path is None:
+        return open_panel(shipped_panel_path())
+    if is_synthetic(path):
+        config = parse_synthetic(path)
+        return _cached(repr(config), lambda: _generated(config))
+    source = Path(path).expanduser()
+    if source.suffix.lower() in SUFFIXES:
+        return _cached(_file_hash(source), lambda: _imported(source))
+    return open_panel(source)
+
+
+def cache_folder() -> Path:
+    """Where imported and synthetic panels are kept. It can be deleted at any time."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    return (Path(chosen) if chosen else Path.home() / ".cache") / "flatwater" / "panels"
+
+
+def _cached(origin: str, make: Callable[[], Panel]) -> Panel:
+    """The stored panel that follows from `origin` and from this package's code; made and stored if it is not there."""
+    digest = hashlib.sha256(origin.encode())
+    for module in sorted(files("flatwater.panel").iterdir(), key=lambda entry: entry.name):
+        if module.name.endswith(".py"):
+            digest.update(module.read_bytes())
+    stored = cache_folder() / f"{digest.hexdigest()[:32]}.safetensors"
+    if stored.is_file():
+        try:
+            return open_panel(stored)
+        except DataError:
+            # A damaged copy is not the user's concern: it is made again from its source.
+            stored.unlink(missing_ok=True)
+    panel = make()
+    try:
+        stored.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise DataError(
+            f"{stored.parent}: the panel cache cannot be made: {wrong.strerror}. Set XDG_CACHE_HOME to a folder that "
+            "can be written, or use flatwater panel import SOURCE --out FILE once and pass FILE."
+        ) from wrong
+    save_panel(panel, stored)
+    return open_panel(stored)
+
+
+# polars and TA-Lib (which imports pandas where it finds it) stay resident: 105 MB that a run on a stored panel saves.
+
+
+def _imported(source: Path) -> Panel:
+    from flatwater.panel.importing import import_panel  # noqa: PLC0415
+
+    return import_panel(source)
+
+
+def _generated(config: SyntheticConfig) -> Panel:
+    from flatwater.panel.synthetic import synthetic_panel  # noqa: PLC0415
+
+    return synthetic_panel(config).panel
+
+
+def _file_hash(source: Path) -> str:
+    try:
+        with source.open("rb") as file:
+            return source.suffix.lower() + hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as wrong:
+        raise DataError(f"{source}: the file cannot be read: {wrong.strerror}. Check the path.") from wrong

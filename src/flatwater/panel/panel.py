@@ -1,0 +1,137 @@
+"""The market panel: [time, instrument, feature], one row a calendar day for all columns.
+
+A panel is a value: it is built once by `build_panel` (from an import, the generator or a stored file), its arrays are
+read-only, and its fingerprint says whether two runs saw the same data. Missing cells are NaN, here and nowhere later.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flatwater.errors import DataError
+
+FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
+"""The nine features, in the order of the last axis. They are always addressed by name."""
+
+_HASH_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Panel:
+    """Prices and indicators of N instruments on T days."""
+
+    values: np.ndarray
+    """[T, N, 9] float32, read-only; memory-mapped when the panel was opened from a file. NaN where missing."""
+    valid: np.ndarray
+    """[T, N] bool: the day has a usable close (finite and above 0)."""
+    dates: np.ndarray
+    """[T] datetime64[D], strictly increasing."""
+    instruments: tuple[str, ...]
+    """[N] names, all different."""
+    investable: np.ndarray
+    """[K] int64 column numbers, increasing. The others are context columns: seen, but never traded."""
+    features: tuple[str, ...]
+    """Names of the last axis of `values`."""
+    fingerprint: str
+    """sha256 (hex) of values, dates, names and investable columns: equal for equal contents, however stored."""
+
+    def feature(self, name: str) -> np.ndarray:
+        """One feature as a view [T, N] of `values`.
+
+        Raises:
+            DataError: the panel has no such feature; the message names those it has.
+        """
+        return self.values[:, :, feature_number(self.features, name)]
+
+
+def feature_number(features: tuple[str, ...], name: str) -> int:
+    """The place of a feature in the last axis of `values`.
+
+    Raises:
+        DataError: there is no such feature; the message names those there are.
+    """
+    if name not in features:
+        raise DataError(f"feature {name!r} is not in the panel. It has: {', '.join(features)}.")
+    return features.index(name)
+
+
+def build_panel(
+    *,
+    values: np.ndarray,
+    dates: np.ndarray,
+    instruments: Sequence[str],
+    investable: Sequence[str] | None = None,
+) -> Panel:
+    """A panel around `values`, which is made read-only and not copied.
+
+    Args:
+        values: [T, N, 9] float32 in the order of `FEATURES`, NaN where missing.
+        dates: [T] datetime64[D], strictly increasing.
+        instruments: [N] names, all different.
+        investable: names that may be traded; None for all.
+
+    Raises:
+        DataError: names are repeated, `investable` is empty or has a name that is no instrument.
+    """
+    names = tuple(instruments)
+    columns = investable_columns(names, investable)
+    close = values[:, :, FEATURES.index("close")]
+    valid = np.isfinite(close) & (close > 0)
+    for array in (values, valid, dates, columns):
+        array.setflags(write=False)
+    return Panel(
+        values=values,
+        valid=valid,
+        dates=dates,
+        instruments=names,
+        investable=columns,
+        features=FEATURES,
+        fingerprint=fingerprint(values=values, dates=dates, instruments=names, investable=columns),
+    )
+
+
+def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | None) -> np.ndarray:
+    """Increasing int64 column numbers of the chosen names, of all columns for None.
+
+    Raises:
+        DataError: names are repeated, none is chosen, or a chosen one is no instrument.
+    """
+    if len(set(instruments)) < len(instruments):
+        twice = next(name for name in instruments if instruments.count(name) > 1)
+        raise DataError(f"instrument {twice!r} appears twice: every column of a panel needs a name of its own.")
+    if chosen is None:
+        return np.arange(len(instruments), dtype=np.int64)
+    unknown = [name for name in chosen if name not in instruments]
+    if unknown or not chosen:
+        wrong = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
+        raise DataError(f"investable {wrong}. Choose from: {_shortened(instruments)}.")
+    return np.array(sorted({instruments.index(name) for name in chosen}), dtype=np.int64)
+
+
+def fingerprint(
+    *,
+    values: np.ndarray,
+    dates: np.ndarray,
+    instruments: tuple[str, ...],
+    investable: np.ndarray,
+) -> str:
+    """sha256 (hex) of a panel's contents, in bounded extra memory.
+
+    All NaN count as the same, whatever bits they carry, so a re-import on another machine gives the same fingerprint.
+    """
+    digest = hashlib.sha256(f"{FEATURES}{values.shape}{instruments}".encode())
+    digest.update(np.ascontiguousarray(dates.astype("datetime64[D]").astype("<i8")).data)
+    digest.update(np.ascontiguousarray(investable.astype("<i8")).data)
+    rows = max(1, _HASH_BYTES // max(1, values[:1].nbytes))
+    for at in range(0, len(values), rows):
+        block = np.array(values[at : at + rows], dtype="<f4", order="C")
+        block[np.isnan(block)] = np.nan
+        digest.update(block.data)
+    return digest.hexdigest()
+
+
+def _shortened(names: tuple[str, ...], most: int = 20) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

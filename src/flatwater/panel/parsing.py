@@ -1,0 +1,56 @@
+"""Text and vendor types to dates and numbers, or an error that says which cell cannot be read."""
+
+from pathlib import Path
+
+import polars as pl
+
+from flatwater.errors import DataError
+
+MISSING = ("", "nan", "na", "n/a", "null", "none", "-")
+"""What counts as a missing number in text, in any case."""
+
+_ISO = r"^(\d{4})[-/.]?(\d{2})[-/.]?(\d{2})(?:[T ].*)?$"
+
+
+def parse_dates(source: Path, column: pl.Series) -> pl.Series:
+    """Calendar days. Text must begin with year, month and day (2013-03-01, 2013/03/01, 20130301), a time is dropped.
+
+    Raises:
+        DataError: a date is missing or unreadable; the message names the first such row.
+    """
+    if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
+        days = column.cast(pl.Date)
+    else:
+        text = column.cast(pl.String).str.strip_chars()
+        # The pattern is tried first: strptime alone would take 01/02/2013 by whichever convention fits.
+        days = text.str.replace(_ISO, "$1-$2-$3").str.strptime(pl.Date, "%Y-%m-%d", strict=False)
+    if days.null_count():
+        row = int(days.is_null().arg_true()[0])
+        raise DataError(
+            f"{source}: row {row + 1}, column {column.name}: {column[row]!r} is not a date. Write 2013-03-01."
+        )
+    return days
+
+
+def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
+    """Numbers as float64, null where missing (empty, NaN or one of `MISSING`).
+
+    Raises:
+        DataError: a cell is neither a number nor missing, or is infinite; the message names the first such row.
+    """
+    if column.dtype.is_numeric() or column.dtype == pl.Null:
+        numbers = column.cast(pl.Float64)
+        unread = pl.repeat(value=False, n=len(column), eager=True)
+    else:
+        text = column.cast(pl.String).str.strip_chars()
+        known = ~text.str.to_lowercase().is_in(MISSING).fill_null(value=True)
+        numbers = text.cast(pl.Float64, strict=False)
+        unread = known & numbers.is_null()
+    unread |= numbers.is_infinite().fill_null(value=False)
+    if unread.any():
+        row = int(unread.arg_true()[0])
+        raise DataError(
+            f"{source}: row {row + 1}, column {column.name}: {column[row]!r} is not a finite number. "
+            "Leave the cell empty where there is no price."
+        )
+    return numbers.fill_nan(None)

@@ -1,0 +1,38 @@
+"""A synthetic panel in one line of text, as a user writes it after `--panel`."""
+
+import re
+from dataclasses import fields
+
+from flatwater.errors import ConfigError
+from flatwater.panel.config import SyntheticConfig
+
+_PREFIX = "synthetic:"
+
+
+def parse_synthetic(spec: str) -> SyntheticConfig:
+    """`synthetic:60x1500:signal=0.6:seed=3` as a configuration: instruments x days, then fields by name.
+
+    Raises:
+        ConfigError: the text is malformed, or names no field of `SyntheticConfig`.
+    """
+    head, *settings = spec.removeprefix(_PREFIX).split(":")
+    size = re.fullmatch(r"(\d+)x(\d+)", head)
+    kinds = {f.name: f.type for f in fields(SyntheticConfig)}
+    wanted = f"Write synthetic:INSTRUMENTSxDAYS[:FIELD=VALUE ...] with fields {', '.join(kinds)}."
+    if not is_synthetic(spec) or size is None:
+        raise ConfigError(f"panel {spec!r} has no size. {wanted}")
+    chosen: dict[str, int | float] = {"instruments": int(size[1]), "days": int(size[2])}
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        if name not in kinds:
+            raise ConfigError(f"panel {spec!r}: {name!r} is no field. {wanted}")
+        try:
+            chosen[name] = int(text) if kinds[name] is int else float(text)
+        except ValueError as wrong:
+            raise ConfigError(f"panel {spec!r}: {name} = {text!r} is not a number. {wanted}") from wrong
+    return SyntheticConfig(**chosen)  # type: ignore[arg-type]  # each value was converted to its own field's type
+
+
+def is_synthetic(spec: str) -> bool:
+    """Whether the text asks for a synthetic panel rather than a file."""
+    return spec.startswith(_PREFIX)

@@ -1,0 +1,160 @@
+"""A panel as ONE file in safetensors layout: eight bytes of header length, a JSON header, then the raw arrays.
+
+The values are mapped, never read into private memory, so any number of processes on a machine share one copy of them.
+The file is written beside its place and renamed into it, so a reader sees the old file or the new one, whole.
+"""
+
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from flatwater.errors import DataError
+from flatwater.panel.panel import FEATURES, Panel
+
+_FORMAT = "flatwater-panel-1"
+_LARGEST_HEADER = 16 << 20
+_ALIGNMENT = 64
+_CHUNK = 4 << 20
+_DTYPES = {"values": ("F32", "<f4"), "dates": ("I64", "<i8"), "investable": ("I64", "<i8"), "valid": ("BOOL", "|b1")}
+
+
+def save_panel(panel: Panel, path: Path) -> None:
+    """Write the panel to `path`, in extra memory of a few megabytes; an existing file is replaced in one stroke.
+
+    Raises:
+        DataError: the file cannot be written (no folder, no permission, disk full); nothing is left behind.
+    """
+    arrays = {"values": panel.values, "dates": panel.dates, "investable": panel.investable, "valid": panel.valid}
+    header = _header(arrays, panel)
+    try:
+        _replace(path, header, arrays)
+    except OSError as wrong:
+        raise DataError(f"{path}: the panel cannot be written: {wrong.strerror}. Choose another place.") from wrong
+
+
+def open_panel(path: Path) -> Panel:
+    """Open a stored panel: check every byte against the hash in its header, then map the values read-only.
+
+    The check reads through the file in small blocks, so the pages of `values` do not count as this process's own.
+
+    Raises:
+        DataError: the file is missing, unreadable, truncated, changed, or no panel at all.
+    """
+    try:
+        with path.open("rb") as file:
+            header, start = _read_header(path, file)
+            digest = _digest(header, iter(lambda: file.read(_CHUNK), b""))
+        if digest != header["__metadata__"]["sha256"]:
+            raise DataError(f"{path}: the contents do not match their hash: cut off or damaged. Import it again.")
+        return _mapped(path, header, start)
+    except OSError as wrong:
+        raise DataError(f"{path}: the panel cannot be read: {wrong.strerror}. Check the path.") from wrong
+
+
+def _blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
+    for name, (_, dtype) in _DTYPES.items():
+        array = arrays[name]
+        rows = max(1, _CHUNK // max(1, array[:1].nbytes))
+        for at in range(0, len(array), rows):
+            yield np.ascontiguousarray(array[at : at + rows], dtype=dtype).tobytes()
+
+
+def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
+    about = {
+        "format": _FORMAT,
+        "instruments": json.dumps(panel.instruments),
+        "features": json.dumps(panel.features),
+        "fingerprint": panel.fingerprint,
+    }
+    header: dict[str, Any] = {"__metadata__": about}
+    at = 0
+    for name, (kind, dtype) in _DTYPES.items():
+        size = arrays[name].size * np.dtype(dtype).itemsize
+        header[name] = {"dtype": kind, "shape": list(arrays[name].shape), "data_offsets": [at, at + size]}
+        at += size
+    about["sha256"] = _digest(header, _blocks(arrays))
+    text = json.dumps(header).encode()
+    # Spaces behind the JSON (allowed by the format) let the float32 values begin on a cache line.
+    return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
+
+
+def _digest(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
+    """sha256 (hex) of the header, without the hash that stands in it, and of the arrays behind it."""
+    about = {name: text for name, text in header["__metadata__"].items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(header | {"__metadata__": about}, sort_keys=True).encode())
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _replace(path: Path, header: bytes, arrays: dict[str, np.ndarray]) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header)
+            for block in _blocks(arrays):
+                file.write(block)
+            file.flush()
+            # mkstemp makes private files; a panel is shared like any other file that the user writes.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(file.fileno(), 0o666 & ~mask)
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """The JSON header, and where the arrays begin. What stands in it is not yet checked."""
+    foreign = f"{path}: this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE."
+    length = file.read(8)
+    size = struct.unpack("<Q", length)[0] if len(length) == 8 else 0  # noqa: PLR2004
+    if not 0 < size <= _LARGEST_HEADER:
+        raise DataError(foreign)
+    try:
+        header = json.loads(file.read(size))
+    except ValueError as wrong:
+        raise DataError(foreign) from wrong
+    about = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(about, dict) or about.get("format") != _FORMAT or "sha256" not in about:
+        raise DataError(foreign)
+    return header, 8 + size
+
+
+def _mapped(path: Path, header: dict[str, Any], start: int) -> Panel:
+    about = header["__metadata__"]
+    features = tuple(json.loads(about["features"]))
+    if features != FEATURES:
+        raise DataError(f"{path}: the panel has the features {features}, this version wants {FEATURES}. Import again.")
+
+    def place(name: str) -> dict[str, Any]:
+        described = header[name]
+        shape, offset = tuple(described["shape"]), start + described["data_offsets"][0]
+        return {"dtype": _DTYPES[name][1], "mode": "r", "offset": offset, "shape": shape}
+
+    dates = np.array(np.memmap(path, **place("dates"))).astype("datetime64[D]")
+    investable = np.array(np.memmap(path, **place("investable")))
+    dates.setflags(write=False)
+    investable.setflags(write=False)
+    return Panel(
+        values=np.memmap(path, **place("values")),
+        valid=np.memmap(path, **place("valid")),
+        dates=dates,
+        instruments=tuple(json.loads(about["instruments"])),
+        investable=investable,
+        features=features,
+        fingerprint=about["fingerprint"],
+    )

@@ -1,0 +1,25 @@
+"""What a learner learns from: transitions of every member, gathered from a replay."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions for each of P members."""
+
+    obs: Any
+    """What the networks take: a tensor [P, B, ...], or a structure of such tensors."""
+    action: Float[Tensor, "P B *action"]
+    """As the actor gives it."""
+    reward: Float[Tensor, "P B"]
+    """Paid on the way from `obs` to `next_obs`."""
+    discount: Float[Tensor, "P B"]
+    """0 where the episode terminated, 1 where it went on or was truncated. Gamma is the learner's."""
+    next_obs: Any
+    """The true successor, taken before any reset."""
+    weight: Float[Tensor, "P B"] | None = None
+    """Importance weights of a prioritised draw; None where all transitions count alike."""

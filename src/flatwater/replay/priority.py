@@ -1,0 +1,98 @@
+"""Drawing transitions in proportion to their TD error (Schaul et al. 2016), for any replay with numbered places.
+
+Each place has a mass; a place of mass 0 is never drawn. Draws invert the cumulative sum of the masses, which is kept
+until a mass changes: O(capacity) once after a change, O(log capacity) for each draw, and nothing that waits for the
+device. With alpha = 0 all masses are 1, and the draw is uniform over the places that hold something.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.state.tree import state
+
+SMALLEST_ERROR = 1e-6
+"""Added to every |TD error|, so that a transition that was predicted exactly can still be drawn."""
+LARGEST_ERROR = 1e12
+"""An error that is not finite counts as this (infinity) or as 0 (NaN), or it would end all drawing."""
+
+
+@state
+class Priorities:
+    """Allocated whole by `build_priorities`; everything else writes in place."""
+
+    mass: Float[Tensor, "C"]
+    """(|TD error| + epsilon) ** alpha of each place; 0 where nothing can be drawn."""
+    top: Float[Tensor, ""]
+    """The largest mass so far: a new transition gets it, so that it is soon drawn."""
+    cumulative: Float[Tensor, "C"]
+    """Running sum of `mass`, float64, as of the last draw."""
+    alpha: float
+    beta: float
+    changed: bool = True
+    """Whether `mass` has changed since `cumulative` was computed."""
+
+
+def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6, beta: float = 0.4) -> Priorities:
+    """No place holds anything yet."""
+    # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
+    return Priorities(
+        mass=torch.empty(capacity, device=device).fill_(0),
+        top=torch.ones((), device=device),
+        cumulative=torch.empty(capacity, dtype=torch.float64, device=device).fill_(0),
+        alpha=alpha,
+        beta=beta,
+    )
+
+
+def enter_(priorities: Priorities, at: Int[Tensor, "B"], drawable: Bool[Tensor, "B"] | None = None) -> None:
+    """Places `at` hold new transitions, with the largest mass so far; none where `drawable` is False."""
+    mass = priorities.top.expand(len(at))
+    priorities.mass.index_copy_(0, at, mass if drawable is None else mass * drawable)
+    priorities.changed = True
+
+
+def remove_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
+    """Places `at` cannot be drawn any more."""
+    priorities.mass.index_fill_(0, at, 0)
+    priorities.changed = True
+
+
+def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:
+    """Give drawn transitions the mass of their new error. A place that was emptied meanwhile stays empty.
+
+    Where one place was drawn more than once, the largest error counts, whatever the order.
+    """
+    if priorities.alpha == 0:
+        return
+    at, mass = index.flatten(), masses(td_error.flatten(), priorities.alpha).to(priorities.mass.dtype)
+    mass = mass * (priorities.mass[at] > 0)
+    priorities.mass.scatter_reduce_(0, at, mass, "amax", include_self=False)
+    priorities.top.copy_(torch.maximum(priorities.top, mass.amax()))
+    priorities.changed = True
+
+
+def masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*batch"]:
+    """(|error| + epsilon) ** alpha: proportional prioritisation (Schaul et al. 2016, section 3.3)."""
+    finite = td_error.abs().nan_to_num(nan=0.0, posinf=LARGEST_ERROR)
+    return (finite + SMALLEST_ERROR).pow(alpha)
+
+
+def draw_prioritised(
+    priorities: Priorities, shape: tuple[int, ...], rng: torch.Generator
+) -> tuple[Int[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+    """Places, with replacement, and their importance weights (N p) ** -beta, of which the largest in a row is 1.
+
+    A row is the last axis of `shape`: one member's batch does not depend on another's. Refreshes the running sum if
+    a mass has changed. At least one place must hold something: callers wait for `replay.warmup`.
+    """
+    if priorities.changed:
+        torch.cumsum(priorities.mass, 0, dtype=torch.float64, out=priorities.cumulative)
+        priorities.changed = False
+    total = priorities.cumulative[-1]
+    point = torch.rand(shape, generator=rng, device=total.device, dtype=torch.float64) * total
+    # u < 1, yet u * total can round up to the total, beyond the last place.
+    point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
+    index = torch.searchsorted(priorities.cumulative, point, right=True)
+    weight = priorities.mass[index].pow(-priorities.beta)
+    return index, weight / weight.amax(-1, keepdim=True)

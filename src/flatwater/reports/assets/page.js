@@ -1,0 +1,80 @@
+"use strict";
+// Draws each chart in the colours of the style sheet, and again when the reader's theme changes.
+(() => {
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+  const COLOURED = new Set(["color", "fillcolor"]);
+  const theme = matchMedia("(prefers-color-scheme: dark)");
+  const narrow = matchMedia("(max-width: 640px)");
+  let style = null;
+
+  const colour = (name) => style.getPropertyValue(name).trim() || name;
+
+  // A copy in which every colour `--name` is the style sheet's.
+  function coloured(value, key) {
+    if (Array.isArray(value)) return value.map((item) => coloured(item, key));
+    if (value !== null && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, coloured(item, name)]));
+    }
+    return typeof value === "string" && COLOURED.has(key) && value.startsWith("--") ? colour(value) : value;
+  }
+
+  function axis(given) {
+    return {
+      gridcolor: colour("--faint"), linecolor: colour("--faint"), zerolinecolor: colour("--quiet"), zeroline: false,
+      tickfont: { size: 12, color: colour("--quiet") }, ticks: "", automargin: true, nticks: narrow.matches ? 5 : 9,
+      ...given,
+      title: { font: { size: 12, color: colour("--quiet") }, standoff: 8, ...(given.title || {}) },
+    };
+  }
+
+  function layout(given) {
+    return {
+      hovermode: "x unified", ...given,
+      showlegend: false, autosize: true, dragmode: narrow.matches ? false : "zoom",
+      margin: { l: 8, r: 10, t: 10, b: 8 },
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("--ink") },
+      hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--faint"), font: { color: colour("--ink") } },
+      xaxis: { showgrid: false, showline: true, ...axis(given.xaxis || {}) },
+      yaxis: { fixedrange: true, ...axis(given.yaxis || {}) },
+    };
+  }
+
+  function legend(place, plot, traces) {
+    place.replaceChildren();
+    traces.forEach((trace, at) => {
+      if (trace.showlegend === false || traces.length < 2) return;
+      const mark = document.createElement("i");
+      mark.style.background = trace.fillcolor || (trace.marker || trace.line).color;
+      if (trace.mode === "markers") mark.className = "dot";
+      const isLine = trace.mode === "lines" && !trace.stackgroup && !trace.fill;
+      if (isLine) {
+        mark.className = "line";
+        mark.style.background = trace.line.color;
+      }
+      const button = document.createElement("button");
+      button.type = "button";
+      button.title = "hide or show";
+      button.append(mark, trace.meta);
+      button.addEventListener("click", () => {
+        const off = button.classList.toggle("off");
+        Plotly.restyle(plot, { visible: !off }, [at]);
+      });
+      place.append(button);
+    });
+  }
+
+  function draw() {
+    style = getComputedStyle(document.documentElement);
+    charts.forEach((chart, number) => {
+      const plot = document.querySelector(`[data-chart="${number}"]`);
+      const traces = coloured(chart.data, "");
+      Plotly.react(plot, traces, layout(coloured(chart.layout, "")), { displayModeBar: false, responsive: true });
+      legend(document.querySelector(`[data-legend="${number}"]`), plot, traces);
+    });
+  }
+
+  draw();
+  theme.addEventListener("change", draw);
+  narrow.addEventListener("change", draw);
+})();

@@ -1,0 +1,96 @@
+"""The frame that all pages share: one file that needs no network, no server and nothing beside it.
+
+plotly.js, the style sheet and the numbers all stand in the file. Charts are data until the browser draws them, in the
+colours of the reader's theme.
+"""
+
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+
+from plotly.offline import get_plotlyjs
+
+from flatwater.reports.markup import Chart, Content, Html, Section, embedded_json, for_plotly, paragraph, tag
+from flatwater.units import format_bytes
+
+WHOLE = 1000
+"""From this number on all digits are shown."""
+
+Tile = tuple[str, str, str, str]
+"""Title, value, what stands below it, and its kind: `good`, `bad` or empty."""
+
+
+def document(title: str, top: Html, sections: Sequence[Section], footer: str) -> str:
+    """The whole page.
+
+    Args:
+        title: of the browser's window.
+        top: what `header` made.
+        sections: the parts below it.
+        footer: one sentence.
+    """
+    charts: list[Chart] = []
+    parts = [_section(part, charts) for part in sections]
+    data = [for_plotly(chart) for chart in charts]
+    head = [
+        Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html('<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'),
+        tag("title", f"{title} · Flatwater"),
+        tag("style", Html(_asset("page.css"))),
+    ]
+    body = [
+        top,
+        tag("main", parts),
+        tag("footer", footer),
+        tag("noscript", "The charts of this page are drawn by JavaScript, which is turned off here."),
+        tag("script", embedded_json(data), type="application/json", id="charts"),
+        tag("script", Html(get_plotlyjs())),
+        tag("script", Html(_asset("page.js"))),
+    ]
+    return f'<!doctype html>\n<html lang="en">{tag("head", head)}\n{tag("body", body)}</html>\n'
+
+
+def header(title: Content, subtitle: Content, tiles: Iterable[Tile], sections: Sequence[Section]) -> Html:
+    """The upper end of a page: links to its parts, its name, and what matters most in a few tiles."""
+    links = [tag("a", part.title, href=f"#{part.anchor}") for part in sections]
+    return tag(
+        "header",
+        [
+            tag("div", [tag("span", "Flatwater", class_="brand"), tag("nav", links)], class_="top"),
+            tag("h1", title),
+            paragraph(subtitle, class_="subtitle"),
+            tag("div", [_tile(*tile) for tile in tiles], class_="tiles"),
+        ],
+    )
+
+
+def short_bytes(size: int) -> str:
+    """Three digits are enough where the exact number stands further down."""
+    number, unit = format_bytes(size).split()
+    return f"{float(number):.3g} {unit}" if abs(float(number)) < WHOLE else f"{float(number):.0f} {unit}"
+
+
+def _asset(name: str) -> str:
+    return files("flatwater.reports").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _section(part: Section, charts: list[Chart]) -> Html:
+    """A section's markup; its charts are added to `charts`, and named there by their number."""
+    pieces: list[Html] = [tag("h2", part.title)]
+    for block in part.blocks:
+        if isinstance(block, Chart):
+            pieces.append(_chart(block, len(charts)))
+            charts.append(block)
+        else:
+            pieces.append(block)
+    return tag("section", pieces, id=part.anchor)
+
+
+def _chart(chart: Chart, number: int) -> Html:
+    plot = tag("div", class_="plot", data_chart=str(number), style=f"height:{chart.height}px")
+    legend = tag("div", class_="legend", data_legend=str(number))
+    return tag("figure", [tag("h3", chart.title), legend, plot, tag("figcaption", chart.reading)])
+
+
+def _tile(title: str, value: str, below: str, kind: str) -> Html:
+    pieces = [tag("span", title, class_="name"), tag("span", value, class_="value"), tag("span", below, class_="below")]
+    return tag("div", pieces, class_=f"tile {kind}".strip())

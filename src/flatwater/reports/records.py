@@ -1,0 +1,134 @@
+"""Everything about a run that its page shows, read from its folder once.
+
+A file that is not there (an older run, a run in training) leaves its field empty, and the page says so.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.checkpoints.manifest import Manifest
+from flatwater.config.toml import read_toml
+from flatwater.errors import RunError
+from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.planner import Plan
+from flatwater.metrics.lines import Record, read_records, thinned
+from flatwater.metrics.reader import read_metrics
+from flatwater.runs.findings import finding_of, newest
+from flatwater.runs.folder import RunFolder, open_folder
+from flatwater.runs.kind import Kind
+from flatwater.runs.kinds import kind_of
+from flatwater.runs.listing import state_of
+from flatwater.runs.statements import LedgerLine, line_of, read_plan
+
+MOST_POINTS = 500
+"""Points of a curve: more than a screen can show, and few enough for a page of any run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecords:
+    """One run, as its files say."""
+
+    path: Path
+    kind: Kind
+    state: str
+    rounds: int
+    """Wanted in all."""
+    done: int
+    """Rounds recorded."""
+    config: dict[str, Any]
+    config_text: str
+    read_at: datetime
+    metrics: dict[str, list[float]]
+    """By name; rounds thinned to `MOST_POINTS`."""
+    crowned: list[tuple[float, float]]
+    """Rounds that brought a new champion, with its validation value; thinned."""
+    plan: Plan | None
+    ledger: list[LedgerLine]
+    """Thinned like the metrics, with the first and the last line."""
+    findings: list[tuple[int, Finding]]
+    alarms: list[Record]
+    result: dict[str, Any] | None
+    equity: pl.DataFrame | None
+    trades: pl.DataFrame | None
+    lives: pl.DataFrame | None
+    """What became of each slot of growing networks, step by step."""
+    checkpoints: list[Manifest]
+
+
+def read_run(path: Path) -> RunRecords:
+    """Read a run's folder.
+
+    Raises:
+        RunError: there is no run, or one of its files is damaged.
+        CheckpointError: a checkpoint was written by another version.
+    """
+    folder = open_folder(path)
+    config = read_toml(folder.config)
+    columns = read_metrics(folder.metrics) if folder.metrics.is_file() else {}
+    rounds, seen = int(config.get("rounds", 0)), columns.get("round", [])
+    done = int(seen[-1]) if seen else 0
+    kept = thinned(len(seen), MOST_POINTS)
+    return RunRecords(
+        path=path,
+        kind=kind_of(config, str(folder.config)),
+        state=state_of(folder, done, rounds),
+        rounds=max(rounds, done),
+        done=done,
+        config=config,
+        config_text=folder.config.read_text(encoding="utf-8"),
+        read_at=datetime.now().astimezone(),
+        metrics={name: [column[at] for at in kept] for name, column in columns.items()},
+        crowned=_crowned(columns),
+        plan=read_plan(folder.plan),
+        ledger=[line_of(record) for record in read_records(folder.ledger, MOST_POINTS)],
+        findings=newest(finding_of(record) for record in read_records(folder.findings)),
+        alarms=read_records(folder.alarms),
+        result=_read_json(folder.result),
+        equity=_read_frame(folder.equity),
+        trades=_read_frame(folder.trades),
+        lives=_read_frame(folder.lives),
+        checkpoints=_checkpoints(folder),
+    )
+
+
+def _crowned(columns: dict[str, list[float]]) -> list[tuple[float, float]]:
+    values = columns.get("validation/champion", [])
+    found = [
+        (at, value)
+        for at, value, new in zip(columns.get("round", []), values, columns.get("champion/crowned", []), strict=False)
+        if new == 1
+    ]
+    return [found[at] for at in thinned(len(found), MOST_POINTS)]
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as fault:
+        raise RunError(
+            f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew."
+        ) from fault
+    return found
+
+
+def _read_frame(path: Path) -> pl.DataFrame | None:
+    if not path.is_file():
+        return None
+    try:
+        return pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as fault:
+        raise RunError(
+            f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew."
+        ) from fault
+
+
+def _checkpoints(folder: RunFolder) -> list[Manifest]:
+    return list_checkpoints(folder.checkpoints) if folder.checkpoints.is_dir() else []

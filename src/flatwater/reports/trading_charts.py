@@ -1,0 +1,171 @@
+"""Charts of what a population of traders learned: fitness, equity, trades, and what the champion looks at."""
+
+from math import isfinite
+from typing import Any
+
+import polars as pl
+
+from flatwater.metrics.lines import thinned
+from flatwater.reports.markup import Chart
+from flatwater.reports.memory_charts import curve, round_axis
+from flatwater.reports.records import MOST_POINTS
+
+TRADERS = {
+    "champion": "--champion",
+    "buy and hold": "--buy-and-hold",
+    "equal weight": "--equal-weight",
+    "random": "--random",
+}
+MOST_COLUMNS = 12
+"""Columns whose importance is drawn."""
+MARGIN = 0.08
+
+
+def course_chart(metrics: dict[str, list[float]], crowned: list[tuple[float, float]]) -> Chart:
+    """Fitness of the members, and the champion's validation value, over the generations."""
+    rounds = metrics["round"]
+    band = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+    data: list[dict[str, Any]] = []
+    if len(rounds) > 1:
+        data = [
+            band | {"x": rounds, "y": _known(metrics, "fitness/min"), "name": "lowest member"},
+            band
+            | {"x": rounds, "y": _known(metrics, "fitness/max"), "fill": "tonexty", "fillcolor": "--band"}
+            | {"name": "fitness, lowest to highest", "showlegend": True},
+        ]
+    for name, title, colour, width in COURSE:
+        if name in metrics:
+            data.append(curve(rounds, metrics[name], title, colour, width=width))
+    data.append(
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [at for at, _ in crowned],
+            "y": [value if isfinite(value) else None for _, value in crowned],
+            "name": "new champion",
+            "marker": {"color": "--champion", "size": 8, "line": {"color": "--card", "width": 1.5}},
+            "hoverinfo": "skip",
+            "cliponaxis": False,
+        }
+    )
+    return Chart(
+        title="Fitness and validation",
+        reading="Points of reward. Fitness is played on training days with noise, validation on walk-forward days "
+        "without. Each generation draws other days, so single values jump; look at the trend. A dot is a new champion.",
+        data=data,
+        layout={
+            "xaxis": round_axis(rounds),
+            "yaxis": _robust_range(metrics),
+        },
+        height=360,
+    )
+
+
+COURSE = (
+    ("fitness/mean", "fitness, mean", "--quiet", 1.6),
+    ("validation/best", "validation, best member", "--buy-and-hold", 1.4),
+    ("validation/champion", "validation, champion", "--champion", 2.4),
+)
+"""Metric, what it is called, its colour, and the width of its line."""
+
+
+def _known(metrics: dict[str, list[float]], name: str) -> list[float | None]:
+    column = metrics.get(name, [])
+    return [value if isfinite(value) else None for value in column]
+
+
+def _robust_range(metrics: dict[str, list[float]]) -> dict[str, Any]:
+    """Keep one member's penalty of ten thousand from flattening every curve."""
+    names = ("fitness/mean", "fitness/max", "validation/champion", "validation/best")
+    shown = [value for name in names for value in metrics.get(name, []) if isfinite(value)]
+    if not shown:
+        return {}
+    margin = MARGIN * (max(shown) - min(shown) or 1.0)
+    return {"range": [min(shown) - margin, max(shown) + margin], "zeroline": True}
+
+
+def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
+    """Equity of the champion and the baselines, in percent of the first day's."""
+    kept = equity[thinned(len(equity), MOST_POINTS)]
+    dates = [str(day) for day in kept["date"]]
+    data = []
+    for name, colour in TRADERS.items():
+        if name not in kept.columns:
+            continue
+        values = kept[name].to_list()
+        changes = [100 * (value / values[0] - 1) for value in values]
+        first = name == "champion"
+        title = f"{name} {changes[-1]:+.1f}%"
+        line = curve(dates, changes, title, colour, hover="%{y:+.1f}%", width=2.6 if first else 1.5)
+        data.append(line | {"zorder": int(first)})
+    return Chart(
+        title=f"Equity on the {split} days",
+        reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
+        "on the walk-forward days: its lead there is worth something only if it holds on days that nobody has seen.",
+        data=data,
+        layout={"xaxis": {"type": "date"}, "yaxis": {"ticksuffix": "%", "zeroline": True}},
+        height=360,
+    )
+
+
+def trades_chart(trades: pl.DataFrame) -> Chart:
+    """Each trade of the champion by its day of entry, as a stem of what it gained."""
+    kept = trades[thinned(len(trades), MOST_POINTS)]
+    data = []
+    for title, rows, colour in (
+        ("gained", kept.filter(pl.col("gain") > 0), "--equal-weight"),
+        ("lost", kept.filter(pl.col("gain") <= 0), "--champion"),
+    ):
+        gains = rows["gain"].to_list()
+        names = rows["instrument"].to_list() if "instrument" in rows.columns else [""] * len(rows)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [str(day) for day in rows["entry_date"]],
+                "y": gains,
+                "text": names,
+                "name": f"{title} ({len(rows)})",
+                "marker": {"color": colour, "size": 7, "opacity": 0.8},
+                "hovertemplate": "%{text} %{y:+.1f}%<extra></extra>",
+            }
+        )
+    left_out = f" {len(kept)} of {len(trades)} are drawn." if len(kept) < len(trades) else ""
+    return Chart(
+        title="The champion's trades",
+        reading="One dot for each closed trade: the day of its purchase, and its gain in percent before costs. A "
+        f"target that is met often shows as a row of dots at one height.{left_out}",
+        data=data,
+        layout={
+            "xaxis": {"type": "date"},
+            "yaxis": {"ticksuffix": "%", "zeroline": True},
+            "hovermode": "closest",
+        },
+        height=300,
+    )
+
+
+def importance_chart(importance: dict[str, float]) -> Chart:
+    """The columns with most of the champion's attention."""
+    top = sorted(importance.items(), key=lambda item: item[1])[-MOST_COLUMNS:]
+    rest = len(importance) - len(top)
+    more = f" The other {rest} columns have less each." if rest else ""
+    return Chart(
+        title="What the champion looks at",
+        reading="Mean share of the champion's attention. Where all bars are equal it looks at nothing in particular."
+        + more,
+        data=[
+            {
+                "type": "bar",
+                "orientation": "h",
+                "y": [name for name, _ in top],
+                "x": [100 * weight for _, weight in top],
+                "name": "attention",
+                "showlegend": False,
+                "marker": {"color": "--buy-and-hold"},
+                "hovertemplate": "%{x:.1f}%<extra></extra>",
+            }
+        ],
+        layout={"xaxis": {"ticksuffix": "%"}, "yaxis": {"dtick": 1, "showgrid": False}, "hovermode": "closest"},
+        height=60 + 24 * len(top),
+    )

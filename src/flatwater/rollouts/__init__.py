@@ -1,0 +1,1 @@
+"""One [T, B] block of consecutive steps: allocated once, written in place."""

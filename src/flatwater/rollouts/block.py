@@ -1,0 +1,69 @@
+"""The rollout: T steps of B environments, side by side, as one tensor per column.
+
+It is allocated whole before the first step, and each round is written over the one before. A row of a column,
+`rollout["obs"][t]`, is a view: an environment or a teacher that writes into the array that it is handed can be given it
+as it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flatwater.state.tree import state
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one environment puts into one step."""
+
+    shape: tuple[int, ...] = ()
+    """Without the axes of time and batch; () for one number."""
+    dtype: torch.dtype = torch.float32
+
+
+@state
+class Rollout:
+    """Allocated whole by `build_rollout`; `write_` writes one step in place."""
+
+    columns: dict[str, Tensor]
+    """By name, each [T, B, *shape]."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A column, [T, B, *shape]."""
+        return self.columns[name]
+
+
+def build_rollout(columns: Mapping[str, Column], *, steps: int, batch: int, device: torch.device) -> Rollout:
+    """Columns of zeros, their pages touched. On the meta device this is the plan.
+
+    Args:
+        columns: what is kept, by name.
+        steps: T, the steps of a round.
+        batch: B, the environments (or agents) that step together.
+        device: where the block lies.
+    """
+
+    def zeros(column: Column) -> Tensor:
+        return torch.empty((steps, batch, *column.shape), dtype=column.dtype, device=device).fill_(0)
+
+    return Rollout(columns={name: zeros(column) for name, column in columns.items()})
+
+
+def write_(rollout: Rollout, t: int, **columns: Tensor) -> None:
+    """Copy one step of the named columns, each [B, *shape], to row `t`. Allocates no tensor.
+
+    Raises:
+        KeyError: there is no such column.
+        ValueError: a shape or a dtype is not the column's own; a copy would broadcast or cast it without a word.
+    """
+    for name, new in columns.items():
+        if name not in rollout.columns:
+            raise KeyError(f"{name}: the rollout holds {', '.join(rollout.columns)}")
+        row = rollout.columns[name][t]
+        if new.shape != row.shape or new.dtype != row.dtype:
+            raise ValueError(
+                f"{name}: {new.dtype} {list(new.shape)} does not fit a row of {row.dtype} {list(row.shape)}"
+            )
+        row.copy_(new)

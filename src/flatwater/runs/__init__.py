@@ -1,0 +1,1 @@
+"""Run folders: start, resume, evaluate, list."""

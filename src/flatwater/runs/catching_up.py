@@ -1,0 +1,80 @@
+"""Sending what a run's mirror does not have yet, when the run itself is over: `flatwater mirror RUN`."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flatwater.checkpoints.catalogue import glance, list_checkpoints
+from flatwater.errors import ConfigError
+from flatwater.runs.folder import locked, open_folder
+from flatwater.runs.mirror import FIRST_PAUSE
+from flatwater.runs.mirror_sender import MirrorSender
+from flatwater.runs.mirroring import place_of, read_place
+from flatwater.runs.session import read_config
+from flatwater.storage.faults import StoreError
+from flatwater.storage.objects import open_objects
+
+TRIES = 6
+"""Before a store counts as gone; the pauses between them add up to 16 s."""
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """What was sent."""
+
+    url: str
+    checkpoints: int
+    bytes: int
+    """Of shards and files."""
+
+
+def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Callable[[int], None]) -> CaughtUp:
+    """Send every checkpoint of a run folder that its mirror does not have, oldest first, and the run's files.
+
+    Args:
+        run: its folder.
+        to: URL below which it goes; None takes the run's own mirror.
+        say: told of what is tried again.
+        step: called with the bytes of each piece sent.
+
+    Raises:
+        RunError: a process trains the run now, or another run lies at its place.
+        ConfigError: the run has no mirror, or the store refuses.
+        StoreError: the store cannot be reached.
+    """
+    folder = open_folder(run)
+    with locked(folder):
+        config = read_config(folder)
+        base = to or config.mirror or read_place(folder).get("url", "").rpartition("/")[0]
+        if not base:
+            raise ConfigError(f"{run}: this run has no mirror. Say where to: --to s3://bucket/path")
+        url, identity = place_of(base, folder)
+        sent = [0]
+
+        def count(size: int) -> None:
+            sent[0] += size
+            step(size)
+
+        sender = MirrorSender(open_objects(url), folder, identity, config.checkpoints, count, say)
+        _patiently(sender.connect_, say)
+        known = {manifest.file.name for manifest in sender.manifests.values()}
+        whole = [m for m in list_checkpoints(folder.checkpoints) if not glance(folder.checkpoints, m)]
+        missing = [manifest for manifest in whole if manifest.file.name not in known]
+        for manifest in missing:
+            _patiently(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
+        _patiently(sender.send_files_, say)
+        _patiently(sender.release_, say)
+    return CaughtUp(url, len(missing), sent[0])
+
+
+def _patiently(work: Callable[[], object], say: Callable[[str], None]) -> None:
+    for pause in (FIRST_PAUSE * 2**n for n in range(TRIES - 1)):
+        try:
+            work()
+        except StoreError as fault:
+            say(f"{fault}. Tried again in {pause:g} s")
+            time.sleep(pause)
+        else:
+            return
+    work()

@@ -1,0 +1,62 @@
+"""What every run is given besides what it trains: how long, on which machine, in how much memory, what is kept."""
+
+from dataclasses import dataclass, field
+
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.errors import ConfigError, require
+from flatwater.metrics.config import Tracker, WandbConfig
+from flatwater.storage.objects import is_url
+from flatwater.units import parse_bytes
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, as it is the second base of each kind's configuration
+class RunConfig:
+    """The settings that runs of all kinds share."""
+
+    rounds: int = 20
+    """Rounds in all; `flatwater resume RUN --rounds N` goes on to N."""
+    device: str = "cpu"
+    """Where the run computes: cpu, cuda or cuda:1."""
+    threads: int = 0
+    """Torch threads. 0 takes the cores that are free at the start; the number is then kept for resuming, because sums
+    in another order differ in their last bit."""
+    budget: str | None = None
+    """Memory that the run may take, such as 8GiB. A run that would need more does not start; one that comes to 95 % of
+    it stops with a checkpoint. Left out: 90 % of what the machine, the container and the shell allow."""
+    start_over_budget: bool = False
+    """Start although the plan does not fit: the run then stops when it comes to its budget."""
+    trackers: tuple[Tracker, ...] = ("tensorboard",)
+    """Where each round's numbers are shown besides the run folder: `tensorboard`, `wandb`, both or none. One that fails
+    or hangs is told once, and the run goes on."""
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
+    mirror: str | None = None
+    """Where each checkpoint and the run's records are sent in the background, so that they outlive this machine:
+    s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there."""
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget, where the user gave one."""
+        try:
+            return None if self.budget is None else parse_bytes(self.budget)
+        except ConfigError as wrong:
+            raise ConfigError(f"budget = {self.budget!r}: must be an amount of memory, such as 8GiB") from wrong
+
+
+OPEN_ENDED = ("rounds", "checkpoints", "budget", "start_over_budget", "trackers", "wandb", "mirror", "trainer")
+"""Settings that may change between a checkpoint and its continuation: they alter no number."""
+
+
+def check_run(config: RunConfig) -> None:
+    """Check the ranges of the settings that all runs share.
+
+    Raises:
+        ConfigError: one is out of its range.
+    """
+    require(config.rounds >= 1, "rounds", config.rounds, "1 or more")
+    require(config.budget_bytes != 0, "budget", config.budget, "an amount of memory, such as 8GiB")
+    require(
+        len(config.trackers) == len(set(config.trackers)), "trackers", config.trackers, "names of trackers, each once"
+    )
+    require(config.mirror is None or is_url(config.mirror), "mirror", config.mirror, "a URL such as s3://bucket/path")
+    require(config.threads >= 0, "threads", config.threads, "0 (automatic) or more")

@@ -1,0 +1,1 @@
+"""Runs of evolving traders: their configuration, plan, composition, score and result."""

@@ -1,0 +1,34 @@
+"""The alarms of a round: what metrics/alarms.py looks for, read from the trainer's state."""
+
+from collections.abc import Mapping
+
+from flatwater.envs.trading.results import episode_summary
+from flatwater.metrics.alarms import (
+    Alarm,
+    by_member,
+    constant_policies,
+    never_trading,
+    not_finite,
+    not_finite_metrics,
+    skipped_steps,
+)
+from flatwater.trainers.erl.round import ErlTrainer
+
+
+def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
+    """Everything wrong with the round, as findings; reads the device once for each kind."""
+    run, config = trainer.run, trainer.recipe.config
+    weights = {"weights/actor": run.learner.actor.abs().amax(1).tolist()}
+    weights |= {f"weights/critic {n}": block.abs().amax(1).tolist() for n, block in enumerate(run.learner.critics)}
+    inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
+    skipped = {f"member {n}": int(count) for n, count in enumerate(run.learner.skipped_total.tolist()) if count}
+    played = episode_summary(run.val_env, config.env)["trades"].view(-1, config.evaluation.validation_slices)
+    trades = {who: int(count) for who, count in by_member(played[:-1].sum(1).tolist()).items()}
+    *members, champion = run.scores.activity.tolist()
+    return [
+        *not_finite(round_, inputs | weights),
+        *not_finite_metrics(round_, dict(metrics)),
+        *skipped_steps(round_, skipped, config.learner.updates * (1 + len(run.learner.critics))),
+        *constant_policies(round_, by_member(members, champion)),
+        *never_trading(round_, trades),
+    ]

@@ -1,0 +1,32 @@
+"""The configuration of a run of evolving traders: what is trained, on which data, and what all runs are given."""
+
+from typing import Literal
+
+from flatwater.config.declare import config
+from flatwater.errors import require
+from flatwater.runs.config import RunConfig, check_run
+from flatwater.trainers.erl.config import ErlConfig
+
+
+@config
+class ErlRunConfig(RunConfig, ErlConfig):
+    """A population of traders, evolved on a panel."""
+
+    trainer: Literal["erl"] = "erl"
+    """What the run trains, so that `flatwater resume` knows."""
+    panel: str | None = None
+    """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that comes with Flatwater."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_run(self)
+        features, episodes = self.observation_features, self.population.size * self.evaluation.train_slices
+        require(
+            len(features) == len(set(features)) > 0, "observation_features", features, "one or more names, each once"
+        )
+        require(
+            self.replay.capacity >= 2 * episodes,
+            "replay.capacity",
+            self.replay.capacity,
+            f"at least {2 * episodes}: two days of the population.size x evaluation.train_slices = {episodes} episodes",
+        )

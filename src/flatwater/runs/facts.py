@@ -1,0 +1,23 @@
+"""What must be the same where a checkpoint is continued, and what its numbers depend on besides."""
+
+import platform
+from typing import Any
+
+import torch
+
+from flatwater import __version__
+from flatwater.config.toml import to_mapping
+from flatwater.runs.composed import Composed
+from flatwater.runs.config import OPEN_ENDED
+
+
+def facts(run: Composed) -> dict[str, Any]:
+    """Settings and data. Data are compared by their content, wherever they lie."""
+    apart = run.located.union(OPEN_ENDED)
+    settings = {name: value for name, value in to_mapping(run.config).items() if name not in apart}
+    return {"config": settings, "data": dict(run.data())}
+
+
+def versions() -> dict[str, str]:
+    """What the numbers of a run depend on besides its configuration; recorded, and told where it differs."""
+    return {"flatwater": __version__, "torch": torch.__version__, "python": platform.python_version()}

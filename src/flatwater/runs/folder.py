@@ -1,0 +1,204 @@
+"""The run folder: where each file of a run is, who may write it, and what is in it."""
+
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+from flatwater.errors import RunError
+from flatwater.metrics.reader import read_metrics
+
+RUNS = Path("runs")
+"""Where runs go that are not given a folder."""
+BEGINNINGS = (".lock", ".config.toml.", "mirror.json", ".mirror.json.")
+"""How the names of files begin that a run leaves which was killed or refused before it began: the folder is as good as
+empty."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The configuration that the run was started with, complete."""
+        return self.path / "config.toml"
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the process that trains the run."""
+        return self.path / ".lock"
+
+    @property
+    def metrics(self) -> Path:
+        """One line of numbers for each round."""
+        return self.path / "metrics.jsonl"
+
+    def journal(self, name: str) -> Path:
+        """The file of its own that a kind of run has, with a line for each round: `lineage`, `episodes`."""
+        return self.path / f"{name}.jsonl"
+
+    @property
+    def alarms(self) -> Path:
+        """One line for each round that had something to warn of."""
+        return self.path / "alarms.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Manifests, and the shards that they name."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def wandb(self) -> Path:
+        """The run's id in Weights & Biases, and what its library keeps."""
+        return self.path / "wandb"
+
+    @property
+    def mirror(self) -> Path:
+        """Where the run is mirrored, and its identity there."""
+        return self.path / "mirror.json"
+
+    @property
+    def result(self) -> Path:
+        """What was trained against the baselines."""
+        return self.path / "result.json"
+
+    @property
+    def trades(self) -> Path:
+        """The champion's trades on the walk-forward days."""
+        return self.path / "trades.parquet"
+
+    @property
+    def equity(self) -> Path:
+        """Equity of the champion and the baselines on the walk-forward days."""
+        return self.path / "equity.parquet"
+
+    @property
+    def lives(self) -> Path:
+        """What became of each slot in the held-out episodes of a run of growing networks."""
+        return self.path / "lives.parquet"
+
+    @property
+    def picture(self) -> Path:
+        """The run in one picture."""
+        return self.path / "result.png"
+
+    @property
+    def looks(self) -> Path:
+        """One line for each time the holdout was looked at."""
+        return self.path / "holdout_looks.jsonl"
+
+    @property
+    def plan(self) -> Path:
+        """What the run planned to hold, by owner, before its first round."""
+        return self.path / "plan.json"
+
+    @property
+    def ledger(self) -> Path:
+        """One line for each round: who holds how much."""
+        return self.path / "ledger.jsonl"
+
+    @property
+    def findings(self) -> Path:
+        """One line for each thing that grew: what, who holds it, where it was made, when memory runs out."""
+        return self.path / "findings.jsonl"
+
+    @property
+    def report(self) -> Path:
+        """The run as one page, where `flatwater report` was asked for it."""
+        return self.path / "report.html"
+
+
+def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> RunFolder:
+    """A new, empty run folder: the one given, or `runs/<kind>-<date>-<number>`.
+
+    Args:
+        path: the one given.
+        kind: what the run trains.
+        taken: names that other runs have at the place where this one will be mirrored.
+
+    Raises:
+        RunError: it has files in it already, or cannot be written.
+    """
+    folder = path if path is not None else RUNS
+    try:
+        if path is None:
+            return RunFolder(_make_unused(kind, taken))
+        folder.mkdir(parents=True, exist_ok=True)
+        found = [entry.name for entry in folder.iterdir() if not entry.name.startswith(BEGINNINGS)]
+    except OSError as error:
+        raise RunError(f"--run {folder}: cannot be made ({error.strerror}). Choose another folder.") from error
+    if found:
+        run = (folder / "config.toml").is_file()
+        remedy = f"Go on with `flatwater resume {folder}`, or choose" if run else "It holds other things: choose"
+        raise RunError(f"--run {folder}: this folder is not empty. {remedy} another folder for a new run.")
+    return RunFolder(folder)
+
+
+def _make_unused(kind: str, taken: Collection[str]) -> Path:
+    """Two runs that are started in the same moment find the same name free; only one of them can make the folder."""
+    today = f"{datetime.now().astimezone():%Y-%m-%d}"
+    paths = (RUNS / f"{kind}-{today}-{n}" for n in count(1))
+    return next(path for path in paths if path.name not in taken and _made(path))
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def open_folder(path: Path) -> RunFolder:
+    """The folder of a run that was started before.
+
+    Raises:
+        RunError: there is no run in it.
+    """
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        here = "It has no config.toml." if path.is_dir() else "It is no folder."
+        raise RunError(f"{path}: there is no run here. {here} See `flatwater runs` for the runs in ./runs.")
+    return folder
+
+
+def recorded_rounds(folder: RunFolder) -> int:
+    """Generations in metrics.jsonl; 0 where there is no such file."""
+    rounds = read_metrics(folder.metrics).get("round", []) if folder.metrics.is_file() else []
+    return int(rounds[-1]) if rounds else 0
+
+
+@contextmanager
+def locked(folder: RunFolder) -> Iterator[None]:
+    """Keep other processes from writing the same run; the system frees the lock when this process ends, however.
+
+    Raises:
+        RunError: another process trains this run now.
+    """
+    try:
+        handle = os.open(folder.lock, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise RunError(f"{folder.path}: cannot be written ({error.strerror}). Make the folder writable.") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise RunError(
+            f"{folder.path}: another process is training this run. Wait for it, or stop it with SIGTERM."
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(handle)

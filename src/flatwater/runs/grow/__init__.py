@@ -1,0 +1,1 @@
+"""Runs of PPO over networks that grow: their configuration, plan, composition, score and result."""

@@ -1,0 +1,128 @@
+"""From a configuration to a trainer of growing networks: the digits, the pool, the policy, the phases."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flatwater.envs.growing.digits import load_task
+from flatwater.envs.growing.simulator import live_pools
+from flatwater.memory.ledger import Effort
+from flatwater.memory.planner import Plan, refuse
+from flatwater.metrics.alarms import Alarm, not_finite, not_finite_metrics, skipped_steps
+from flatwater.runs.composed import Composer
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.grow.config import GrowRunConfig
+from flatwater.runs.grow.plan import plan_grow
+from flatwater.runs.grow.result import FIRST_SEEDS, as_json, write_result
+from flatwater.runs.grow.score import score_policy
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import allocated
+from flatwater.trainers.grow.numbers import episodes_record
+from flatwater.trainers.grow.round import GrowTrainer, build_trainer
+from flatwater.trainers.grow.state import build_grow, build_recipe
+
+
+@dataclass(frozen=True)
+class GrowRun:
+    """A pool of growing networks and the policy that grows them, ready to train or to be restored."""
+
+    config: GrowRunConfig
+    plan: Plan
+    trainer: GrowTrainer
+    fingerprint: str
+    """SHA-256 of the images and their order."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.trainer.recipe.device
+
+    @property
+    def located(self) -> frozenset[str]:
+        """The digits have no place: they come with scikit-learn."""
+        return frozenset()
+
+    def describe(self) -> str:
+        """Hosts, their size, and their task."""
+        config, envs = self.config, self.trainer.run.envs
+        weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
+        task = f"{len(envs.task.train_labels):,} digits to learn"
+        return (
+            f"{config.envs} {config.env.host.kind} hosts of up to {weights:,} weights, {task}, batches of one episode"
+        )
+
+    def data(self) -> dict[str, Any]:
+        """The digits, by their content."""
+        return {"fingerprint": self.fingerprint}
+
+    def rebuild_(self) -> None:
+        """Nothing: all that checkpoints leave out is built from the configuration."""
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
+        """Numbers and weights that are not finite, and updates that were not taken."""
+        learner, config = self.trainer.run.learner, self.config.learner
+        weights = {"weights/policy": [float(learner.block.abs().max())]}
+        skipped = {"policy": int(metrics.get("train/skipped", 0))}
+        return [
+            *not_finite(round_, weights),
+            *not_finite_metrics(round_, dict(metrics)),
+            *skipped_steps(round_, skipped, config.epochs * config.minibatches),
+        ]
+
+    def parts(self) -> Mapping[str, Effort]:
+        """None: the phases are told apart, and nothing within them."""
+        return {}
+
+    def record(self) -> Mapping[str, Any]:
+        """What each environment's episode came to."""
+        return episodes_record(self.trainer.run)
+
+    def live_envs(self) -> int:
+        """Pools alive in this process, times the hosts of one."""
+        return live_pools() * self.config.envs
+
+    def too_early(self) -> str:
+        """An untrained policy can be scored as well, but its score says nothing."""
+        return "" if self.trainer.progress.round else "no batch has ended yet, so the policy has learned nothing"
+
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """The policy against the baselines on held-out or holdout episodes."""
+        split = "holdout" if holdout else "held-out"
+        return as_json(self.trainer, score_policy(self.trainer, FIRST_SEEDS[split]), split, threads=self.config.threads)
+
+    def write_result(self, folder: RunFolder) -> None:
+        """Play the held-out episodes; write result.json and the slots' lives."""
+        write_result(self.trainer, folder, threads=self.config.threads)
+
+
+def compose(config: GrowRunConfig) -> GrowRun:
+    """Read the digits and allocate the run whole.
+
+    Raises:
+        ConfigError: the configuration does not fit the machine.
+        MemoryLimitError: the run would hold more than there is; names its largest owners.
+    """
+    device = find_device(config.device)
+    plan = plan_grow(config, device)
+    if not config.start_over_budget:
+        refuse(plan)
+    recipe, task = build_recipe(config, device), load_task(device)
+    run = allocated(lambda: build_grow(recipe, task), plan)
+    parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
+    fingerprint = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
+    return GrowRun(config, plan, build_trainer(recipe, run), fingerprint)
+
+
+def plan(config: GrowRunConfig) -> Plan:
+    """What a run would hold.
+
+    Raises:
+        ConfigError: the configuration does not fit the machine.
+    """
+    return plan_grow(config, find_device(config.device))
+
+
+COMPOSER = Composer(config=GrowRunConfig, prepare=lambda config: config, plan=plan, compose=compose)

@@ -1,0 +1,119 @@
+"""The policy against the baselines on episodes that nothing was trained on, and each slot's life in them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from flatwater.envs.growing.baselines import BASELINES
+from flatwater.envs.growing.measures import accuracy_of
+from flatwater.envs.growing.simulator import step_
+from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
+from flatwater.envs.growing.stages import Stage
+from flatwater.trainers.grow.collect import begin_
+from flatwater.trainers.grow.held_out import Player, by_baseline, by_policy_
+from flatwater.trainers.grow.round import GrowTrainer
+
+POLICY = "policy"
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the players reached, all on the same episodes."""
+
+    first_seed: int
+    episodes: int
+    players: Mapping[str, Mapping[str, float]]
+    """Player -> named numbers."""
+    lives: Mapping[str, np.ndarray[Any, Any]]
+    """Columns of a table with a row for each player, episode and step: what was done, and where each slot is."""
+
+
+def score_policy(trainer: GrowTrainer, first_seed: int) -> Score:
+    """Let the policy and each baseline play the episodes of one evaluation in the run's own pool.
+
+    Args:
+        trainer: between two rounds: what its pool, memory and held-out generator hold is lost.
+        first_seed: the episodes' env seeds begin here.
+    """
+    rng = trainer.run.generators["held out"]
+    before = rng.get_state()
+    players = {POLICY: by_policy_} | {name: by_baseline(baseline) for name, baseline in BASELINES.items()}
+    tables = {name: lives_of(trainer, player, first_seed) for name, player in players.items()}
+    rng.set_state(before)
+    columns = list(next(iter(tables.values())))
+    steps = {name: len(table["step"]) for name, table in tables.items()}
+    return Score(
+        first_seed=first_seed,
+        episodes=trainer.recipe.config.held_out_turns * trainer.recipe.config.envs,
+        players={name: numbers_of(table) for name, table in tables.items()},
+        lives={"player": np.repeat(list(steps), list(steps.values()))}
+        | {column: np.concatenate([table[column] for table in tables.values()]) for column in columns},
+    )
+
+
+def lives_of(trainer: GrowTrainer, player: Player, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """A player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
+    config, run, device = trainer.recipe.config, trainer.run, trainer.recipe.device
+    turns = []
+    for turn in range(config.held_out_turns):
+        seeds = first_seed + turn * config.envs + torch.arange(config.envs, device=device)
+        begin_(run, seeds)
+        turns.append([_step_(trainer, player, seeds, t) for t in range(config.env.steps)])
+    names = turns[0][0].keys()
+    # [turn][step][env] -> episodes in the order of their seeds, each with its steps in order.
+    return {
+        name: np.concatenate(
+            [np.stack([s[name] for s in turn], 1).reshape(-1, *turn[0][name].shape[1:]) for turn in turns]
+        )
+        for name in names
+    }
+
+
+def _step_(trainer: GrowTrainer, player: Player, seeds: torch.Tensor, t: int) -> dict[str, np.ndarray[Any, Any]]:
+    run = trainer.run
+    action = player(trainer.recipe, run)
+    reward = step_(run.envs, action)
+    measures, slots = run.envs.measures, run.envs.slots
+    columns = {
+        "env_seed": seeds,
+        "step": torch.full_like(seeds, t),
+        "operation": action[:, OPERATION],
+        "slot": action[:, SLOT],
+        "blueprint": action[:, BLUEPRINT],
+        "success": measures.success,
+        "reward": reward,
+        "accuracy": accuracy_of(measures),
+        "impaired": run.envs.kernel.sum(1) < run.envs.kernel.shape[1],
+        "stage": slots.stage,
+        "alpha": slots.alpha,
+    }
+    return {name: column.cpu().numpy().copy() for name, column in columns.items()}
+
+
+def numbers_of(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
+    """Means over a player's episodes; accuracies after the last step, also of the two kinds of hosts apart."""
+    steps = int(table["step"].max()) + 1
+    returns = table["reward"].reshape(-1, steps).sum(1, dtype=np.float64)
+    last = table["step"] == steps - 1
+    accuracy, impaired = table["accuracy"][last].astype(np.float64), table["impaired"][last]
+
+    def times(operation: Operation) -> float:
+        return float((table["success"] & (table["operation"] == operation)).sum() / len(returns))
+
+    return {
+        "return": float(returns.mean()),
+        "deviation": float(returns.std()),
+        "accuracy": float(accuracy.mean()),
+        "accuracy_capable": _mean(accuracy[~impaired]),
+        "accuracy_impaired": _mean(accuracy[impaired]),
+        "germinated": times(Operation.GERMINATE),
+        "pruned": times(Operation.PRUNE),
+        "fossilised": float((table["stage"][last] == Stage.FOSSILISED).sum() / len(returns)),
+    }
+
+
+def _mean(values: np.ndarray[Any, Any]) -> float:
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,24 @@
+"""The kinds of runs there are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flatwater.errors import ConfigError
+from flatwater.runs.erl.kind import ERL
+from flatwater.runs.grow.kind import GROW
+from flatwater.runs.kind import Kind
+from flatwater.runs.teach.kind import TEACH
+
+KINDS = {kind.name: kind for kind in (ERL, GROW, TEACH)}
+
+
+def kind_of(settings: Mapping[str, Any], where: str) -> Kind:
+    """The kind of run that a configuration file belongs to; `erl` where it names none.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    name = settings.get("trainer", ERL.name)
+    if name not in KINDS:
+        raise ConfigError(f"{where}: trainer = {name!r}: must be one of {', '.join(KINDS)}")
+    return KINDS[name]

@@ -1,0 +1,114 @@
+"""The runs in a folder, read from their files alone; needs neither torch nor a checkpoint."""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from math import isfinite
+from pathlib import Path
+from stat import S_ISREG
+
+from flatwater.config.toml import read_toml
+from flatwater.errors import RunError
+from flatwater.metrics.reader import read_metrics
+from flatwater.runs.folder import RunFolder, recorded_rounds
+from flatwater.runs.kinds import kind_of
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run, as a list shows it."""
+
+    name: str
+    state: str
+    """training, finished, or stopped (it can be resumed)."""
+    trainer: str
+    """What it trains: `erl`."""
+    done: int
+    """Rounds recorded so far."""
+    rounds: int
+    """Wanted in all."""
+    measured: str
+    """What it is judged by: `champion`."""
+    score: float | None
+    """The last value of that; None where there is none yet."""
+    bytes: int
+    """Size of the folder."""
+    changed: str
+    """Date and time of the last change."""
+
+
+def list_runs(folder: Path) -> list[RunLine]:
+    """Every run directly below `folder`, the latest change last.
+
+    Raises:
+        RunError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such folder. Give the folder that holds your runs.")
+    found = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
+    return [describe(RunFolder(path)) for path in sorted(found, key=_changed)]
+
+
+def _is_run(folder: RunFolder) -> bool:
+    """Whether there is a run: other programs keep a config.toml as well."""
+    return folder.config.is_file() and folder.checkpoints.is_dir()
+
+
+def describe(folder: RunFolder) -> RunLine:
+    """One run's line."""
+    settings = read_toml(folder.config)
+    kind, rounds = kind_of(settings, str(folder.config)), int(settings["rounds"])
+    done = recorded_rounds(folder)
+    columns = read_metrics(folder.metrics) if done else {}
+    measured, metric = list(kind.curves.items())[-1]
+    known = [value for value in columns.get(metric, []) if isfinite(value)]
+    sizes = (found.st_size for file in folder.path.rglob("*") if (found := _stat(file)) and S_ISREG(found.st_mode))
+    return RunLine(
+        name=folder.path.name,
+        state=state_of(folder, done, rounds),
+        trainer=kind.name,
+        done=done,
+        rounds=rounds,
+        measured=measured,
+        score=known[-1] if known else None,
+        bytes=sum(sizes),
+        changed=f"{datetime.fromtimestamp(_changed(folder.path)).astimezone():%Y-%m-%d %H:%M}",
+    )
+
+
+def state_of(folder: RunFolder, done: int, rounds: int) -> str:
+    """`training`, `finished`, or `stopped` (it can be resumed).
+
+    Args:
+        folder: the run.
+        done: rounds recorded.
+        rounds: wanted in all.
+    """
+    if _is_locked(folder):
+        return "training"
+    return "finished" if done >= rounds and folder.result.is_file() else "stopped"
+
+
+def _changed(path: Path) -> float:
+    return max((found.st_mtime for file in path.iterdir() if (found := _stat(file))), default=0.0)
+
+
+def _stat(file: Path) -> os.stat_result | None:
+    """None where the file is gone since it was listed: a run in training removes files all the time."""
+    try:
+        return file.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _is_locked(folder: RunFolder) -> bool:
+    """Whether a living process trains the run: a lock goes away with the process that holds it."""
+    if not folder.lock.exists():  # a copy of a run
+        return False
+    with folder.lock.open() as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

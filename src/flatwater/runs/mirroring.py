@@ -1,0 +1,133 @@
+"""Where a run is mirrored: opening its mirror before the first round, and closing it after the last."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from flatwater.errors import RunError
+from flatwater.runs.config import RunConfig
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.mirror import GRACE_SECONDS, Mirror
+from flatwater.runs.mirror_sender import MirrorSender
+from flatwater.runs.unmirrored import MirrorLike, Unmirrored
+from flatwater.storage.directory import write_object
+from flatwater.storage.faults import StoreError
+from flatwater.storage.objects import QUICK, open_objects
+
+
+def place_of(url: str, folder: RunFolder) -> tuple[str, str]:
+    """Where the run is mirrored below `url`, and its identity; both are kept in the run folder's mirror.json.
+
+    The place stays what it was when the folder is renamed, and the identity when the run is mirrored elsewhere.
+
+    Raises:
+        RunError: mirror.json is damaged.
+    """
+    base = url.rstrip("/")
+    known = read_place(folder)
+    place = known.get("url", "")
+    if place.rpartition("/")[0] != base:
+        place = f"{base}/{folder.path.absolute().name}"
+    identity = known.get("run") or secrets.token_hex(16)
+    write_place(folder, place, identity)
+    return place, identity
+
+
+def read_place(folder: RunFolder) -> dict[str, str]:
+    """What mirror.json says: `url` and `run`; empty where there is none.
+
+    Raises:
+        RunError: it is damaged.
+    """
+    try:
+        found: dict[str, str] = json.loads(folder.mirror.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as fault:
+        raise RunError(
+            f"{folder.mirror}: is damaged ({fault}). Delete it: the run then gets a new place below --mirror."
+        ) from fault
+    return found
+
+
+def write_place(folder: RunFolder, url: str, identity: str) -> None:
+    """Keep where the run is mirrored.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    write_object(folder.mirror, json.dumps({"run": identity, "url": url}).encode() + b"\n")
+
+
+def names_at(url: str | None) -> frozenset[str]:
+    """Names of the runs below a mirror's URL, so that a new one gets another; the first look at the store.
+
+    None where it cannot be reached now: that is told when the mirror is opened.
+
+    Raises:
+        ConfigError: it refuses: the bucket, the credentials or the permission is missing.
+    """
+    if url is None:
+        return frozenset()
+    try:
+        return frozenset(open_objects(url, QUICK).folders())
+    except StoreError:
+        return frozenset()
+
+
+@contextmanager
+def mirrored(config: RunConfig, folder: RunFolder, console: Console) -> Iterator[MirrorLike]:
+    """The run's mirror, claimed and locked where the store can be reached.
+
+    Raises:
+        RunError: another run lies at its place, or another process writes there.
+        ConfigError: the store refuses.
+    """
+    if config.mirror is None:
+        yield Unmirrored()
+        return
+    url, identity = place_of(config.mirror, folder)
+    objects = open_objects(url, QUICK)
+    mirror = Mirror(lambda step, say: MirrorSender(objects, folder, identity, config.checkpoints, step, say))
+    try:
+        mirror.sender.connect_()
+    except StoreError as fault:
+        mirror.queue.stumble_(f"{fault}. The run starts all the same, and sending is tried again")
+    mirror.start()
+    _tell(mirror, console)
+    interrupted = False
+    try:
+        yield mirror
+    except KeyboardInterrupt:  # nobody wants to wait
+        interrupted = True
+        raise
+    finally:
+        if interrupted:
+            mirror.finish(deadline=0)
+        else:
+            conclude(mirror, folder, console, hurried=not mirror.queue.unhurried)
+
+
+def conclude(mirror: Mirror, folder: RunFolder, console: Console, *, hurried: bool) -> None:
+    """Send what is left, as far as the store lets it be sent, and say what became of it."""
+    url = mirror.sender.objects.url
+    try:
+        with console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
+            done = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
+    except KeyboardInterrupt:
+        done = False
+    _tell(mirror, console)
+    if done:
+        console.print(f"mirror: everything is at {url}", highlight=False, markup=False, soft_wrap=True)
+    elif not mirror.queue.lost:
+        why = f" ({mirror.queue.trouble})" if mirror.queue.trouble else ""
+        line = f"{mirror.line()}{why}. Send the rest with: flatwater mirror {folder.path}"
+        console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def _tell(mirror: Mirror, console: Console) -> None:
+    for line in mirror.news():
+        console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)

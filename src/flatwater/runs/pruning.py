@@ -1,0 +1,107 @@
+"""Removing checkpoints that are no longer wanted, in a folder or at a URL; the last good one is never among them."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from flatwater.checkpoints.catalogue import glance, list_checkpoints, verify
+from flatwater.checkpoints.manifest import Manifest
+from flatwater.checkpoints.remote import is_intact, missing, read_remote, shard_name, stored
+from flatwater.checkpoints.retention import remove_checkpoints
+from flatwater.errors import CheckpointError, FlatwaterError, RunError
+from flatwater.runs.folder import locked, open_folder
+from flatwater.storage.claims import take
+from flatwater.storage.objects import is_url, open_objects
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What became of a run's checkpoints."""
+
+    kept: int
+    removed: int
+    bytes: int
+    """Of shards that were removed."""
+
+
+def prune_run(place: str | Path, keep: int) -> Pruned:
+    """Keep the newest `keep` checkpoints that are whole, and remove the others with the shards that only they name.
+
+    The newest that is kept is read through: where a byte of it is wrong it does not count, and the one before is kept.
+
+    Args:
+        place: a run folder, or the URL at which a run is mirrored.
+        keep: at least 1.
+
+    Raises:
+        RunError: there is no run, or a process trains it now.
+        CheckpointError: no checkpoint is good; nothing was removed.
+        ConfigError: the store refuses.
+        StoreError: it cannot be reached.
+    """
+    return _prune_url(str(place), keep) if is_url(place) else _prune_folder(Path(place), keep)
+
+
+def chosen(newest_last: Sequence[M], keep: int, *, whole: Callable[[M], bool], good: Callable[[M], bool]) -> list[M]:
+    """The newest `keep` that are whole, beginning with the newest that is good.
+
+    Args:
+        newest_last: all there are.
+        keep: how many.
+        whole: a quick look.
+        good: reads every byte.
+
+    Raises:
+        CheckpointError: none is good.
+    """
+    left = [one for one in newest_last if whole(one)]
+    while left and not good(left[-1]):
+        left.pop()
+    if not left:
+        raise CheckpointError(
+            f"none of the {len(newest_last)} checkpoint(s) is good, so nothing was removed. Look at them with: "
+            "flatwater checkpoints RUN"
+        )
+    return left[-keep:]
+
+
+def _prune_folder(path: Path, keep: int) -> Pruned:
+    run = open_folder(path)
+    folder = run.checkpoints
+    with locked(run):
+        found = list_checkpoints(folder)
+        stay = chosen(found, keep, whole=lambda m: not glance(folder, m), good=lambda m: not verify(folder, m))
+        freed = remove_checkpoints(folder, [m for m in found if m not in stay])
+    return Pruned(len(stay), len(found) - len(stay), freed)
+
+
+def _prune_url(url: str, keep: int) -> Pruned:
+    objects = open_objects(url)
+    if not stored(objects)[0]:
+        raise RunError(f"{url}: there is no run here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
+    lock, _ = take(objects)
+    try:
+        names, sizes = stored(objects)
+        found = {name: read_remote(objects, name) for name in names}
+
+        def manifest(name: str) -> Manifest:
+            return found[name]
+
+        stay = chosen(
+            names,
+            keep,
+            whole=lambda name: not missing(manifest(name), sizes),
+            good=lambda name: is_intact(objects, manifest(name)),
+        )
+        needed = {shard_name(shard.sha256) for name in stay for shard in manifest(name).shards}
+        unneeded = [name for name in sizes if name not in needed]
+        objects.remove([name for name in names if name not in stay])
+        objects.remove(unneeded)
+    finally:
+        with suppress(FlatwaterError):  # what went wrong before is what matters
+            lock.release_()
+    return Pruned(len(stay), len(names) - len(stay), sum(sizes[name] for name in unneeded))

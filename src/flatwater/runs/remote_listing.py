@@ -1,0 +1,55 @@
+"""The runs that are mirrored below a URL, from their small files; no checkpoint is read."""
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from flatwater.runs.fetching import CONFIG
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.listing import RunLine, describe
+from flatwater.storage.claims import LOCK, holder, is_lock
+from flatwater.storage.directory import write_object
+from flatwater.storage.objects import Objects, open_objects
+
+READ = (CONFIG, "metrics.jsonl", "result.json")
+
+
+def list_runs_at(url: str) -> list[RunLine]:
+    """Every run directly below `url`, the latest change last.
+
+    Raises:
+        ConfigError: the store refuses.
+        StoreError: it cannot be reached.
+    """
+    objects = open_objects(url)
+    found = [line for name in objects.folders() for line in _described(objects.below(name), name)]
+    return [line for _, line in sorted(found, key=lambda each: each[0])]
+
+
+def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
+    """The run's line and the time of its last change; none where there is no run."""
+    entries = objects.entries()
+    names = {entry.name for entry in entries}
+    if CONFIG not in names:
+        return []
+    with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
+        folder = RunFolder(Path(scratch) / name)
+        for file in names & {*READ}:
+            write_object(folder.path / file, objects.pieces(file))
+        line = describe(folder)
+    held = holder(objects) if LOCK in names else None
+    training = held is not None and not held.is_left_behind
+    changed = max(entry.modified for entry in entries if not is_lock(entry.name))
+    return [
+        (
+            changed,
+            replace(
+                line,
+                state="training" if training else line.state,
+                bytes=sum(entry.bytes for entry in entries),
+                changed=f"{changed.astimezone():%Y-%m-%d %H:%M}",
+            ),
+        )
+    ]

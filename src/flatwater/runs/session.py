@@ -1,0 +1,225 @@
+"""Start a run, or go on with one: both are the same loop over a state that is new or restored."""
+
+import json
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from flatwater.checkpoints.facts import differences
+from flatwater.checkpoints.manifest import Manifest
+from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
+from flatwater.config.toml import dump_config, from_mapping, read_toml
+from flatwater.errors import CheckpointError, ConfigError
+from flatwater.memory.planner import in_short
+from flatwater.metrics.console import ConsoleTable
+from flatwater.runs.composed import Composed
+from flatwater.runs.composers import COMPOSERS
+from flatwater.runs.facts import facts, versions
+from flatwater.runs.fetching import fetch_run
+from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds
+from flatwater.runs.kinds import KINDS, kind_of
+from flatwater.runs.machine import keep_freed_memory, use_threads
+from flatwater.runs.mirroring import mirrored, names_at
+from flatwater.runs.signals import Stop, stop_on_signals
+from flatwater.runs.trackers import check_trackers
+from flatwater.runs.unmirrored import MirrorLike
+from flatwater.runs.watch import RunWatcher, build_watcher
+from flatwater.storage.directory import write_object
+from flatwater.storage.objects import is_url
+from flatwater.trainers.loop import train_
+
+READING = "reading the data and allocating the run …"
+SIGTERM_EXIT = 128 + signal.SIGTERM
+BUDGET_EXIT = 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    folder: RunFolder
+    finished: bool
+    """False where a signal stopped it; it can be resumed."""
+    exit_code: int
+    """0, 4 at the memory budget, or 143 after SIGTERM."""
+
+
+def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: ANN401  (a RunConfig of any kind)
+    """Train a new run in a new folder.
+
+    Raises:
+        FlatwaterError: the configuration, the data or the folder cannot be used; nothing was trained.
+    """
+    composer = COMPOSERS[config.trainer]
+    check_trackers(config)
+    config = replace(composer.prepare(config), threads=use_threads(config.threads))
+    taken = names_at(config.mirror)
+    with console.status(READING):
+        composed = composer.compose(config)
+    folder = create_folder(run, config.trainer, taken)
+    with locked(folder), mirrored(config, folder, console) as mirror:
+        dump_config(config, folder.config)
+        say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
+        return train(composed, folder, console, first=True, mirror=mirror)
+
+
+def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
+    """The configuration of a run, of whatever kind it is.
+
+    Raises:
+        ConfigError: the file cannot be read, or does not fit.
+    """
+    settings = read_toml(folder.config)
+    kind = kind_of(settings, str(folder.config))
+    return from_mapping(COMPOSERS[kind.name].config, settings, str(folder.config))
+
+
+def resume(run: Path | str, console: Console, *, into: Path | None = None, **changes: Any) -> Outcome:  # noqa: ANN401
+    """Go on with a run from its newest intact checkpoint, bit for bit.
+
+    Args:
+        run: its folder, or the URL at which it is mirrored.
+        console: where it is shown.
+        into: folder for a run that is brought from a URL; None takes `runs/NAME`.
+        changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
+
+    Raises:
+        ConfigError: the budget is no amount of memory, or there are more rounds already.
+        MemoryLimitError: the run does not fit its budget or this machine.
+        CheckpointError: there is no intact checkpoint, or configuration or data are not those of the checkpoint.
+    """
+    if is_url(run):
+        changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
+        with console.status(f"bringing {run} to this machine …"):
+            run = fetch_run(str(run), into, lambda line: say(console, f"[yellow]{escape(line)}")).path
+    folder = open_folder(Path(run))
+    with locked(folder):
+        config = changed(read_config(folder), changes)
+        check_trackers(config)
+        use_threads(config.threads)
+        with mirrored(config, folder, console) as mirror:
+            return _continue(config, folder, console, mirror)
+
+
+def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """The configuration with the settings that are given: None leaves one as it was.
+
+    Raises:
+        ConfigError: this kind of run has no such setting.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    known = {field.name for field in fields(config)}
+    if strange := [name for name in given if name not in known]:
+        raise ConfigError(f"--{strange[0]}: a run of `flatwater train {config.trainer}` has no such setting")
+    return replace(config, **given)
+
+
+def _continue(config: Any, folder: RunFolder, console: Console, mirror: MirrorLike) -> Outcome:  # noqa: ANN401
+    word = KINDS[config.trainer].layout.rounds
+    if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
+        say(console, "the run was stopped before its first checkpoint: it begins at the start")
+        dump_config(config, folder.config)
+        with console.status(READING):
+            composed = COMPOSERS[config.trainer].compose(config)
+        return train(composed, folder, console, first=True, mirror=mirror)
+    with console.status(READING):
+        composed, manifest = restore_run(config, folder, lambda line: say(console, f"[yellow]{escape(line)}"))
+    if config.rounds < manifest.round:
+        raise ConfigError(f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give that or more.")
+    dump_config(config, folder.config)
+    mirror.offer(manifest.file)
+    done = f"{manifest.round} of {config.rounds} {word} done"
+    say(console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
+    return train(composed, folder, console, first=False, mirror=mirror)
+
+
+def restore_run(
+    config: Any,  # noqa: ANN401
+    folder: RunFolder,
+    say: Callable[[str], None],
+) -> tuple[Composed, Manifest]:
+    """Build a run and write its newest intact checkpoint into it.
+
+    Raises:
+        CheckpointError: there is none, or it belongs to another configuration or other data.
+    """
+    manifest = newest_intact(folder.checkpoints, say=say)
+    if manifest is None:
+        raise CheckpointError(
+            f"{folder.checkpoints}: there is no intact checkpoint. Restore the folder from a backup, or repeat the run "
+            f"with: flatwater train {config.trainer} --config {folder.config} --run FOLDER"
+        )
+    composed = COMPOSERS[config.trainer].compose(config)
+    found = differences({name: manifest.facts[name] for name in ("config", "data")}, facts(composed))
+    if found:
+        listed = "\n".join(f"  {line}" for line in found)
+        raise CheckpointError(
+            f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
+            f"Put {folder.config} or the data back as they were, or start a new run."
+        )
+    saved = manifest.facts["versions"]
+    if saved != versions():
+        say(f"saved by {saved}, resumed by {versions()}: the last bits of the numbers may differ from here on")
+    restore_(composed.trainer.run, folder.checkpoints, manifest)
+    composed.rebuild_()
+    return composed, manifest
+
+
+def describe(composed: Composed) -> str:
+    """One line about what is trained on what, and where."""
+    threads = composed.config.threads
+    return f"{composed.describe()}, {composed.device}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def say(console: Console, line: str) -> None:
+    """Print a line as it is: a path that is broken over two lines cannot be copied."""
+    console.print(line, highlight=False, soft_wrap=True)
+
+
+def train(composed: Composed, folder: RunFolder, console: Console, *, first: bool, mirror: MirrorLike) -> Outcome:
+    """Train a composed run in its folder to its end, or until it is stopped.
+
+    Args:
+        composed: new, or restored.
+        folder: its files; the caller holds the lock.
+        console: where it is shown.
+        first: whether there is no checkpoint yet, so that one of the beginning is written.
+        mirror: takes each checkpoint; the caller closes it.
+    """
+    trainer, config, plan = composed.trainer, composed.config, composed.plan
+    layout = KINDS[config.trainer].layout
+    write_object(folder.plan, json.dumps(plan.to_json(), indent=1).encode() + b"\n")
+    say(console, in_short(plan))
+    keep_freed_memory()
+    with (
+        stop_on_signals(console) as stop,
+        ConsoleTable(config.rounds, console, layout, done=trainer.progress.round) as table,
+    ):
+        watcher = build_watcher(composed, folder, table, console=console, stop=stop, mirror=mirror)
+        try:
+            if first:
+                watcher.save()
+            finished = train_(trainer, config.rounds, watcher)
+            if not finished:
+                watcher.save()
+                watcher.explain()
+        finally:
+            watcher.close()
+    if not finished:
+        say(console, f"stopped. Go on with: flatwater resume {escape(str(folder.path))}")
+        return Outcome(folder, finished=False, exit_code=_exit_code(watcher, stop))
+    with console.status("playing what was trained against the baselines …"):
+        composed.write_result(folder)
+    mirror.unhurried()
+    return Outcome(folder, finished=True, exit_code=0)
+
+
+def _exit_code(watcher: RunWatcher, stop: Stop) -> int:
+    if watcher.contract.breach:
+        return BUDGET_EXIT
+    return SIGTERM_EXIT if stop.signal == signal.SIGTERM else 0

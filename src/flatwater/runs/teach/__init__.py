@@ -1,0 +1,1 @@
+"""Runs of teaching: their configuration, plan, composition, score and result."""

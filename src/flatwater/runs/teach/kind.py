@@ -1,0 +1,43 @@
+"""How runs of teaching are shown."""
+
+from flatwater.metrics.console import Column, Layout, percent
+from flatwater.metrics.figures import short_seconds
+from flatwater.runs.kind import Headline, Kind, Number
+
+LAYOUT = Layout(
+    round="block",
+    short="block",
+    columns=(
+        Column("return", "train", 6, "return/mean"),
+        Column("held-out return", "student", 8, "evaluation/student"),
+        Column("held-out return", "teacher", 8, "evaluation/teacher"),
+        Column("", "agree%", 7, "train/agreement", percent),
+        Column("", "led%", 5, "lead/share", percent),
+        Column("", "expl%", 6, "critic/explained", percent),
+        Column("µs a step of an agent", "env", 6, "profile/env_us"),
+        Column("µs a step of an agent", "teach", 6, "profile/teacher_us"),
+        Column("µs a step of an agent", "stud", 6, "profile/student_us"),
+        Column("µs a step of an agent", "store", 6, "profile/store_us"),
+        Column("µs a step of an agent", "learn", 6, "profile/update_us"),
+        Column("seconds", "save", 6, "time/save", short_seconds),
+    ),
+    dispensable=frozenset({"expl%", "store", "save"}),
+)
+
+TEACH = Kind(
+    name="teach",
+    layout=LAYOUT,
+    curves={"return, training": "return/mean", "held out": "evaluation/student"},
+    journal="lessons",
+    players="players",
+    trained="student",
+    headline=Headline("student's return", "return", "{:.2f}", "teacher", "{} of the teacher"),
+    numbers=(
+        Number("return", "return", "{:.2f}"),
+        Number("dev", "deviation", "{:.2f}"),
+        Number("worst", "worst", "{:.2f}"),
+        Number("best", "best", "{:.2f}"),
+        Number("of the teacher", "of_teacher", "{:.0%}"),
+        Number("x random", "times_random", "{:.1f}"),
+    ),
+)

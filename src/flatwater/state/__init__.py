@@ -1,0 +1,1 @@
+"""The state tree: `@state` classes, their leaves, and named random generators."""

@@ -1,0 +1,120 @@
+"""The state tree: the only place where a run keeps anything between rounds.
+
+A class marked `@state` is a fixed set of named fields: tensors, arrays, generators, numbers, further states, and
+lists or dicts of these. `leaves` is the one way to walk it, and three readers use it: checkpoints save the leaves,
+the memory ledger weighs them, and the planner weighs them on the meta device before the run exists. A new component
+therefore needs no code for any of the three.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+import torch
+
+T = TypeVar("T")
+Scalar = int | float | bool | str | None
+Value = torch.Tensor | np.ndarray | torch.Generator | Scalar
+
+
+def derived() -> Any:  # noqa: ANN401  (a field specifier fits every field type)
+    """A field that is rebuilt from data and configuration: weighed like the others, but not saved in checkpoints."""
+    return field(metadata={"derived": True})
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(derived, field))
+def state(cls: type[T]) -> type[T]:
+    """A mutable, keyword-only, slotted dataclass with fixed fields, compared by identity and weak-referable."""
+    return dataclass(kw_only=True, slots=True, eq=False, weakref_slot=True)(cls)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One place in the tree: where it is, and what it holds now."""
+
+    path: str
+    """Field names and keys from the root, joined by dots, such as `population.actor.flat`."""
+    owner: Any
+    """The state, list or dict that holds the value."""
+    key: str | int
+    """Attribute name, dict key or list index of the value in its owner."""
+    value: Value
+    derived: bool
+    """True where the value is rebuilt from data and configuration, so a checkpoint leaves it out."""
+
+
+def leaves(root: object) -> Iterator[Leaf]:
+    """Every leaf below `root`, depth first in field order.
+
+    Raises:
+        TypeError: a field holds something that is neither a leaf nor a branch; the message names its path.
+    """
+    yield from _walk(root, "", derived=False)
+
+
+def _walk(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: ANN401
+    for key, value, is_derived in _children(branch, path):
+        below = f"{path}.{key}" if path else str(key)
+        hidden = derived or is_derived
+        if isinstance(value, torch.Tensor | np.ndarray | torch.Generator | Scalar):
+            yield Leaf(below, branch, key, value, hidden)
+        else:
+            yield from _walk(value, below, derived=hidden)
+
+
+def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401
+    if is_dataclass(branch) and not isinstance(branch, type):
+        for f in fields(branch):
+            yield f.name, getattr(branch, f.name), bool(f.metadata.get("derived"))
+    elif isinstance(branch, dict):
+        for key, value in branch.items():
+            yield key, value, False  # the key itself: a number written back as text would be a new entry
+    elif isinstance(branch, list | tuple):
+        for index, value in enumerate(branch):
+            yield index, value, False
+    else:
+        raise TypeError(f"{path}: a state tree cannot hold a {type(branch).__name__}")
+
+
+def set_scalar_(leaf: Leaf, value: Scalar) -> None:
+    """Write a number, flag or string back to the leaf's place in the tree."""
+    if isinstance(leaf.owner, list):
+        leaf.owner[int(leaf.key)] = value
+    elif isinstance(leaf.owner, dict):
+        leaf.owner[leaf.key] = value
+    else:
+        setattr(leaf.owner, str(leaf.key), value)
+
+
+def nbytes(root: object) -> dict[str, int]:
+    """Bytes by path. A storage that several leaves view is counted once, at the first of them, and whole."""
+    seen: set[int] = set()
+    held: dict[str, int] = {}
+    for leaf in leaves(root):
+        held[leaf.path] = _weigh(leaf.value, seen)
+    return held
+
+
+def _weigh(value: Value, seen: set[int]) -> int:
+    if isinstance(value, torch.Tensor):
+        storage = value.untyped_storage()
+        # Not data_ptr: it is 0 for every tensor on the meta device, where plans are made.
+        return _once(storage._cdata, storage.nbytes(), seen)  # noqa: SLF001
+    if isinstance(value, np.ndarray):
+        base: Any = value
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        return _once(id(base), int(base.nbytes), seen)
+    return GENERATOR_BYTES if isinstance(value, torch.Generator) else 8
+
+
+def _once(identity: int, size: int, seen: set[int]) -> int:
+    if identity in seen:
+        return 0
+    seen.add(identity)
+    return size
+
+
+GENERATOR_BYTES = 5056
+"""The size of a Mersenne Twister generator's state in torch."""

@@ -1,0 +1,200 @@
+"""Who may write below a URL: a claim for as long as the objects are there, a lock for as long as a process lives.
+
+Both are create-only puts, so of two writers that begin in the same moment one is refused. A process that dies leaves
+its lock; it counts as left behind once it was not renewed for `STALE_SECONDS`, or at once where its process is known
+to be gone because it ran on this machine.
+"""
+
+import hashlib
+import json
+import secrets
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from flatwater.errors import ConfigError, RunError
+from flatwater.storage.objects import Objects
+from flatwater.units import format_duration
+
+LOCK = "lock.json"
+RENEW_SECONDS = 60.0
+STALE_SECONDS = 900.0
+"""A clock that is wrong by more than that is refused by the stores themselves."""
+
+
+class LockedError(RunError):
+    """Another process writes there."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock, as the object itself says."""
+
+    token: str
+    host: str
+    boot: str
+    """Tells the machine from others of its name, and from itself before it was started again."""
+    pid: int
+    began: float
+    """When the process was started, by its machine's clock: process numbers come again."""
+    renewed: str
+    """In UTC (ISO 8601)."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last sign of life."""
+        return (datetime.now(UTC) - datetime.fromisoformat(self.renewed)).total_seconds()
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether its process is gone, as far as can be told from here."""
+        if self.boot == _boot():
+            return not _is_alive(self.pid, self.began)
+        return self.age > STALE_SECONDS
+
+    def __str__(self) -> str:
+        """`process 41 on box-7, last sign of life 12 s ago`."""
+        return f"process {self.pid} on {self.host}, last sign of life {format_duration(max(0.0, self.age))} ago"
+
+
+def _boot() -> str:
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # another system
+        started = str(int(psutil.boot_time()))
+    namespace = Path("/proc/self/ns/pid")
+    return f"{socket.gethostname()} {started} {namespace.readlink() if namespace.exists() else ''}"
+
+
+def _is_alive(pid: int, began: float) -> bool:
+    try:
+        return abs(float(psutil.Process(pid).create_time()) - began) < 1
+    except psutil.NoSuchProcess:
+        return False
+
+
+def holder(objects: Objects) -> Holder | None:
+    """Who holds the lock; None where nobody does.
+
+    Raises:
+        ConfigError: the store refuses.
+        StoreError: it cannot be reached.
+    """
+    content = objects.read(LOCK)
+    return None if content is None else _holder_of(content)
+
+
+def _holder_of(content: bytes) -> Holder | None:
+    try:
+        return Holder(**json.loads(content))
+    except (ValueError, TypeError):  # not written by this version: as good as none
+        return None
+
+
+@dataclass
+class Lock:
+    """Held by this process from `take` on."""
+
+    objects: Objects
+    token: str
+
+    def renew_(self) -> bool:
+        """Give a sign of life. False where another process has taken the lock: it took this one for dead.
+
+        Raises:
+            StoreError: the store cannot be reached.
+        """
+        if not self.is_held():
+            return False
+        self.objects.put(LOCK, _content(self.token))
+        return True
+
+    def is_held(self) -> bool:
+        """Whether the lock is still this process's."""
+        found = holder(self.objects)
+        return found is not None and found.token == self.token
+
+    def release_(self) -> None:
+        """Let others in."""
+        if not self.is_held():
+            return
+        try:
+            self.objects.remove([LOCK])
+        except ConfigError:  # who may not remove it says that nobody holds it
+            self.objects.put(LOCK, json.dumps({"released_by": self.token}).encode() + b"\n")
+
+
+def new_token() -> str:
+    """Tells one holder from every other."""
+    return secrets.token_hex(8)
+
+
+def take(objects: Objects, token: str = "") -> tuple[Lock, str]:
+    """The lock, and who left it behind; empty where nobody did.
+
+    Args:
+        objects: what is locked.
+        token: of somebody who may have it already, from an earlier try that failed before it was told; else a new one.
+
+    Raises:
+        LockedError: a process that may be alive holds it; says which, and what to do where it is gone.
+        ConfigError: the store refuses.
+        StoreError: it cannot be reached.
+    """
+    lock = Lock(objects, token or new_token())
+    if objects.create(LOCK, _content(lock.token)):
+        return lock, ""
+    before = objects.read(LOCK)
+    if before is None:  # released in this moment
+        return take(objects, lock.token)
+    found = _holder_of(before)
+    if found is not None and found.token == lock.token:
+        return lock, ""
+    if found is not None and not found.is_left_behind:
+        raise LockedError(
+            f"{objects.url}: {found} writes here. Stop it, or wait: where its machine is gone, its lock is taken as "
+            f"left behind after {format_duration(STALE_SECONDS)} without a sign of life. Who knows that it is gone "
+            f"can remove {objects.url}/{LOCK}."
+        )
+    _inherit(lock, before)
+    return lock, "" if found is None else str(found)
+
+
+def _inherit(lock: Lock, before: bytes) -> None:
+    """Replace a lock that nobody holds.
+
+    Of several that find it, one alone can create the object that is named after its content; who comes later and finds
+    that object gone finds another lock as well.
+    """
+    objects, taken = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
+    if not objects.create(taken, _content(lock.token)):
+        heir = _holder_of(objects.read(taken) or b"")
+        if heir is not None and heir.token != lock.token and not heir.is_left_behind:
+            raise _late(objects)
+    try:
+        if objects.read(LOCK) != before:
+            raise _late(objects)
+        objects.put(LOCK, _content(lock.token))
+    finally:
+        with suppress(ConfigError):  # who may not remove it leaves it: no other lock has this content
+            objects.remove([taken])
+
+
+def _late(objects: Objects) -> LockedError:
+    return LockedError(f"{objects.url}: another process has just begun to write here. Let it, or stop it.")
+
+
+def is_lock(name: str) -> bool:
+    """Whether an object says who may write, and nothing about what is written."""
+    return name.startswith("lock.")
+
+
+def _content(token: str) -> bytes:
+    process = psutil.Process()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    mine = Holder(token, socket.gethostname(), _boot(), process.pid, process.create_time(), now)
+    return json.dumps(asdict(mine), indent=1).encode() + b"\n"

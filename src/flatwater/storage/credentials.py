@@ -1,0 +1,65 @@
+"""Settings of a store that its client does not find by itself.
+
+Each client reads its own environment variables (AWS_*, GOOGLE_*, AZURE_*). Added here: what `aws configure` wrote,
+which the S3 client does not look for, and plain HTTP where the address asks for it, as servers on one's own network do.
+"""
+
+import configparser
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""Variables that name a server other than the cloud's."""
+_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_OTHER_WAYS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
+"""Where one of these is set, the client knows who it is."""
+
+WANTED = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "file": "nothing: make the folder writable",
+}
+"""What to set where there are no credentials."""
+
+
+def settings_of(scheme: str) -> tuple[dict[str, str], bool]:
+    """What to give the client of `s3`, `gs` or `az` besides its own environment, and whether it may do without TLS."""
+    endpoint = next((os.environ[name] for name in _ENDPOINTS[scheme] if os.environ.get(name)), "")
+    found: dict[str, str] = {}
+    if scheme == "s3":
+        found = _of_profile()
+        if endpoint:
+            found["endpoint"] = endpoint
+    return found, endpoint.startswith("http://")
+
+
+def _of_profile() -> dict[str, str]:
+    """Keys and region of the profile in ~/.aws; empty where the environment has its own."""
+    if any(os.environ.get(name) for name in _OTHER_WAYS):
+        return {}
+    profile = os.environ.get("AWS_PROFILE", "default")
+    keys = _section("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile)
+    settings = _section("AWS_CONFIG_FILE", "config", profile if profile == "default" else f"profile {profile}")
+    found = {name.removeprefix("aws_"): keys[name] for name in _KEYS if name in keys}
+    region = keys.get("region") or settings.get("region")
+    if region and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
+        found["region"] = region
+    return found
+
+
+def _section(variable: str, file: str, name: str) -> Mapping[str, str]:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(Path(os.environ.get(variable) or Path.home() / ".aws" / file))
+    return parser[name] if parser.has_section(name) else {}

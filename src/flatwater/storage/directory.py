@@ -1,0 +1,144 @@
+"""Whole-object writes to a directory: after a crash a file is there complete, or it is not there.
+
+An object is written to a temporary file beside its place, flushed to the disk, renamed over its place, and the folder
+is flushed. The writer holds a lock on its temporary file while it lives; the kernel drops the lock when the process
+dies, so `remove_strays` can tell a dead writer's leavings from a file in the making.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from flatwater.errors import RunError
+from flatwater.units import format_bytes
+
+Piece = bytes | bytearray | memoryview
+"""Bytes, or a view of bytes that somebody else holds."""
+
+TEMPORARY = ".tmp"
+"""The suffix of files in the making; their names begin with a dot."""
+
+PIECE = 4 << 20
+"""Bytes written, read or hashed at a time."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def write_object(path: Path, content: Piece | Iterable[Piece]) -> None:
+    """Put `content` at `path`, whole or not at all, and wait until the disk has it.
+
+    Args:
+        path: where it goes. Its folder is created; a file that is there already is replaced in one step.
+        content: bytes, or pieces of them, which are written without being joined.
+
+    Raises:
+        RunError: the disk is full, or the folder cannot be written. The temporary file is removed, and what stood at
+            `path` before still stands there.
+    """
+    pieces = (content,) if isinstance(content, Piece) else content
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}"
+    with telling(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write_through(temporary, pieces)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def _write_through(temporary: Path, pieces: Iterable[Piece]) -> None:
+    with temporary.open("xb") as file:
+        with suppress(OSError):  # some network disks know no locks; strays then stay, which only costs room
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for piece in pieces:
+            view = memoryview(piece)
+            for at in range(0, len(view), PIECE):
+                file.write(view[at : at + PIECE])
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in `folder` as they are now: what was renamed or removed stays so."""
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the disk has a file that somebody else wrote, and its name.
+
+    Raises:
+        RunError: the file is not there, or the disk fails.
+    """
+    with telling(path):
+        _sync(path)
+        _sync(path.parent)
+
+
+def strays(folder: Path) -> list[Path]:
+    """Temporary files in `folder` whose writer is dead."""
+    if not folder.is_dir():
+        return []
+    return [path for path in sorted(folder.glob(f".*{TEMPORARY}")) if _is_abandoned(path)]
+
+
+def remove_strays(folder: Path) -> int:
+    """Remove what dead writers left in `folder`; returns how many files that were.
+
+    Raises:
+        RunError: a file cannot be removed.
+    """
+    found = strays(folder)
+    with telling(folder):
+        for path in found:
+            path.unlink(missing_ok=True)
+    return len(found)
+
+
+def _is_abandoned(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # a living writer holds it or has just renamed it, or the disk knows no locks
+        return False
+    return True
+
+
+@contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of the body into a `RunError` that names `path` and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(_explain(path, error)) from error
+
+
+def _explain(path: Path, error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        free = format_bytes(shutil.disk_usage(_standing(path)).free)
+        return (
+            f"{path}: cannot be written: {reason} ({free} free). What was saved before is untouched. "
+            "Free some space, or give a run folder on another disk with --run."
+        )
+    if error.errno in _FORBIDDEN:
+        return f"{path}: cannot be written: {reason}. Make the folder writable, or give another one with --run."
+    return f"{path}: cannot be written: {reason}. Give another run folder with --run."
+
+
+def _standing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

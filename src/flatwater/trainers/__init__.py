@@ -1,0 +1,1 @@
+"""The trainers, and the one loop they share."""

@@ -1,0 +1,1 @@
+"""Evolutionary reinforcement learning: a population of traders evolves on a panel."""

@@ -1,0 +1,131 @@
+"""Members play slices of the panel: all members and slices are one batch of episodes in lock-step.
+
+The market does not react to the traders, so what a member sees on each day of a slice is known before the first step:
+the encoder passes over each slice once, and the days then only run the heads, the noise and the simulator.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.envs.trading.market import Market
+from flatwater.envs.trading.observation import account_block
+from flatwater.envs.trading.simulator import Simulator, TimeStep, reset_, step_
+from flatwater.nets.stack import Params, views
+from flatwater.nets.trader import ACTION_PARTS, TraderActor
+from flatwater.panel.splits import Days
+from flatwater.trainers.erl.state import Recipe
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One day of B episodes, after its step: what a replay stores."""
+
+    row: Int[Tensor, "B"]
+    action: Float[Tensor, "B K 2"]
+    """In [-1, 1], with the noise that was added."""
+    account: Float[Tensor, "B K 3"] | None
+    step: TimeStep
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What the members make of all days of the slices before the first step."""
+
+    planned: Float[Tensor, "P S D K H"]
+    """The actions; where the account is observed, the actor's hidden layer up to where the account enters."""
+    missing: Bool[Tensor, "S D K"]
+    """Instruments without data."""
+    attention: Float[Tensor, "P N"]
+    """Mean over slices, days and heads."""
+
+    def action(
+        self, actor: TraderActor, params: Params, day: int, account: Float[Tensor, "B K 3"] | None
+    ) -> Float[Tensor, "B K 2"]:
+        """All members' actions on one day of all slices: B = P x S."""
+        planned = self.planned[:, :, day]
+        if account is not None:
+            missing = self.missing[:, day].expand(len(planned), -1, -1)
+            planned = actor.head(params, planned, missing, account.view(*planned.shape[:3], -1))
+        return planned.flatten(0, 1)
+
+
+Explore = Callable[[Float[Tensor, "B K 2"]], Float[Tensor, "B K 2"]]
+Remember = Callable[[Moment], None]
+
+
+def draw_slices(recipe: Recipe, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
+    """First trading rows of `count` random slices that fit into `days` whole."""
+    steps = recipe.config.env.episode.days
+    return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=recipe.device)
+
+
+def play_(
+    recipe: Recipe,
+    market: Market,
+    env: Simulator,
+    *,
+    actors: Float[Tensor, "P n"],
+    starts: Int[Tensor, "S"],
+    days: int,
+    explore: Explore | None = None,
+    remember: Remember | None = None,
+) -> Outlook:
+    """Play each slice with each member in `env`, whose batch is P x S, the member varying slowest.
+
+    Args:
+        recipe: configuration and networks.
+        market: prices and observations.
+        env: moved to the slices and played to their ends, in place.
+        actors: one row of weights for each member.
+        starts: first trading row of each slice.
+        days: steps of each slice; the last `settlement_days` of them only close positions.
+        explore: turns the members' actions into those played; None plays them as they are.
+        remember: called after each day.
+
+    Returns:
+        What the members saw and would have done on every day, without noise.
+    """
+    params = views(actors, recipe.actor.layout)
+    first = starts.repeat(len(actors))
+    trading_end = first + days - recipe.config.env.episode.settlement_days
+    reset_(env, start=first, trading_end=trading_end, end=first + days)
+    outlook = look_ahead(recipe, market, params, starts, days)
+    for day in range(days):
+        account = account_block(env, market) if recipe.config.env.account_observation else None
+        action = outlook.action(recipe.actor, params, day, account)
+        if explore is not None:
+            action = explore(action)
+        step = step_(env, market, recipe.config.env, to_orders(recipe, action))
+        if remember is not None:
+            remember(Moment(first + day, action, account, step))
+    return outlook
+
+
+def to_orders(recipe: Recipe, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
+    """From [-1, 1] to coefficients and percent, linearly, within the environment's bounds."""
+    trade = recipe.config.env.trade
+    low = action.new_tensor([0.0, trade.target_low])
+    high = action.new_tensor([trade.coefficient_max, trade.target_high])
+    return low + (action + 1) / 2 * (high - low)
+
+
+def look_ahead(recipe: Recipe, market: Market, params: Params, starts: Int[Tensor, "S"], days: int) -> Outlook:
+    """Encode every day of every slice, all members at once and one slice at a time."""
+    context, watched = recipe.config.env.episode.context, recipe.config.env.account_observation
+    rows = starts[:, None] + torch.arange(1 - context, days, device=starts.device)
+    members, last = len(params["action.bias"]), recipe.config.net.hidden if watched else ACTION_PARTS
+    planned = torch.empty((members, len(starts), days, len(market.investable), last), device=recipe.device)
+    missing = torch.empty((len(starts), days, len(market.investable)), dtype=torch.bool, device=recipe.device)
+    attention = torch.zeros((members, len(market.observations)), device=recipe.device)
+    with torch.no_grad():
+        for s in range(len(starts)):
+            seen = recipe.actor.trunk.of_days(params, market.observations.index_select(1, rows[s]).unsqueeze(0))
+            hidden = recipe.actor.hidden(params, seen)
+            planned[:, s] = hidden if watched else recipe.actor.head(params, hidden, seen.missing, None)
+            missing[s] = seen.missing[0]
+            attention += seen.attention.mean((1, 2))
+    return Outlook(planned, missing, attention / len(starts))

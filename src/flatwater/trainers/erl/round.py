@@ -1,0 +1,128 @@
+"""One generation of traders: evaluate, validate, learn, evolve; then the loop settles it and saves a checkpoint."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.envs.trading.results import fitness
+from flatwater.evolution.variation import crown_
+from flatwater.replay.rows import append_
+from flatwater.replay.stored import store_
+from flatwater.trainers.erl.evolve import evolve_
+from flatwater.trainers.erl.explore import explorer
+from flatwater.trainers.erl.learn import build_update, learn_, updates_due
+from flatwater.trainers.erl.numbers import read_numbers_
+from flatwater.trainers.erl.play import Moment, Outlook, draw_slices, play_
+from flatwater.trainers.erl.state import Erl, Recipe, has_champion
+from flatwater.trainers.loop import Phase, Progress
+
+
+@dataclass(frozen=True)
+class ErlTrainer:
+    """The phases of a generation over a run's state; what the loop drives."""
+
+    recipe: Recipe
+    run: Erl
+    phases: Sequence[Phase]
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run is."""
+        return self.run.progress
+
+    def settle_(self) -> dict[str, float]:
+        """The generation's numbers."""
+        return read_numbers_(self.recipe, self.run)
+
+
+def build_trainer(recipe: Recipe, run: Erl) -> ErlTrainer:
+    """Bind the phases to the state."""
+    update_ = build_update(recipe, run)
+    phases = (
+        Phase("evaluate", lambda: 1, lambda _: evaluate_(recipe, run)),
+        Phase("validate", lambda: 1, lambda _: validate_(recipe, run)),
+        Phase("learn", partial(updates_due, recipe, run), lambda _: learn_(recipe, run, update_)),
+        Phase("evolve", lambda: 1, lambda _: evolve_(recipe, run)),
+    )
+    return ErlTrainer(recipe, run, phases)
+
+
+def evaluate_(recipe: Recipe, run: Erl) -> None:
+    """Every member plays the same random training slices, with noise; every transition goes to the replay."""
+    config = recipe.config
+    starts = draw_slices(recipe, recipe.splits.train, config.evaluation.train_slices, run.generators["slices"])
+    member = torch.arange(config.population.size, device=recipe.device).repeat_interleave(len(starts))
+
+    def remember(moment: Moment) -> None:
+        at = append_(
+            run.replay,
+            row=moment.row,
+            action=moment.action,
+            reward=moment.step.reward,
+            terminated=moment.step.terminated,
+            member=member,
+            account=moment.account,
+        )
+        if run.replay.windows is not None:
+            store_(
+                run.replay.windows,
+                run.market.observations,
+                at=at,
+                row=moment.row,
+                terminated=moment.step.terminated,
+            )
+
+    explore = explorer(config.learner, config.exploration, run.learner.updates, run.generators["exploration"])
+    actors = run.learner.actor[:-1]
+    days = config.env.episode.days
+    play_(
+        recipe,
+        run.market,
+        run.eval_env,
+        actors=actors,
+        starts=starts,
+        days=days,
+        explore=explore,
+        remember=remember,
+    )
+    run.scores.fitness.copy_(lowest_mean(fitness(run.eval_env, config.env).view(len(actors), -1), recipe))
+
+
+def validate_(recipe: Recipe, run: Erl) -> None:
+    """Members and champion play the same walk-forward slices, without noise; the best of them is the champion.
+
+    The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
+    it is beaten by a better trader and not by easier days.
+    """
+    config, scores = recipe.config, run.scores
+    count = config.evaluation.validation_slices
+    starts = draw_slices(recipe, recipe.splits.validation, count, run.generators["slices"])
+    days = config.env.episode.days
+    outlook = play_(recipe, run.market, run.val_env, actors=run.learner.actor, starts=starts, days=days)
+    scores.validation.copy_(lowest_mean(fitness(run.val_env, config.env).view(-1, count), recipe))
+    scores.activity.copy_(outlook.planned.std(dim=2).mean(dim=(1, 2, 3)))
+    crown_best_(run, outlook)
+
+
+def crown_best_(run: Erl, outlook: Outlook) -> None:
+    """Copy the best member to the champion's slot where it beats the champion on the same slices."""
+    scores, lineage, learner = run.scores, run.lineage, run.learner
+    best = int(scores.validation[:-1].argmax())
+    beaten = not has_champion(run) or bool(scores.validation[best] > scores.validation[-1])
+    scores.crowned.fill_(beaten)
+    if beaten:
+        for block in (learner.actor, learner.actor_target, *learner.critics, *learner.critic_targets):
+            crown_(block, best)
+        for record in (scores.validation, scores.activity, lineage.ids, lineage.parents, lineage.born):
+            record[-1] = record[best]
+    scores.champion_value.copy_(scores.validation[-1])
+    scores.importance.copy_(outlook.attention[best if beaten else -1])
+
+
+def lowest_mean(values: Float[Tensor, "P S"], recipe: Recipe) -> Float[Tensor, "P"]:
+    """Mean of the lowest slices of each member."""
+    return values.topk(recipe.config.evaluation.lowest, dim=1, largest=False).values.mean(1)

@@ -1,0 +1,56 @@
+"""Held-out episodes: the same env seeds for the policy, whenever it is evaluated, and for each baseline, once.
+
+They are played in the pool of the training episodes, in turns of as many as it has environments, between two rounds:
+nothing of a round's episodes is left in it that the next one needs.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.envs.growing.baselines import Baseline
+from flatwater.envs.growing.simulator import masks, observe, step_
+from flatwater.learners.ppo import act
+from flatwater.trainers.grow.collect import HELD_OUT, begin_, legality
+from flatwater.trainers.grow.state import Grow, Recipe
+
+Player = Callable[[Recipe, Grow], Int[Tensor, "E A"]]
+"""Acts in every environment of the pool; may write the run's memory and generators."""
+
+
+def by_policy_(recipe: Recipe, run: Grow) -> Int[Tensor, "E A"]:
+    """Drawn from the policy as it has been learned, without its floor."""
+    acted = act(
+        recipe.policy,
+        run.learner,
+        obs=observe(run.envs),
+        legal=legality(masks(run.envs)),
+        memory=run.memory,
+        rng=run.generators["held out"],
+        explore=False,
+    )
+    run.memory.copy_(acted.memory)
+    return acted.action
+
+
+def by_baseline(baseline: Baseline) -> Player:
+    """A baseline as a player; where it draws, it draws from the held-out episodes' generator."""
+    return lambda _, run: baseline(run.envs, masks(run.envs), run.generators["held out"])
+
+
+def steps_of_all(recipe: Recipe) -> int:
+    """Steps of the pool for one player's held-out episodes."""
+    return recipe.config.held_out_turns * recipe.config.env.steps
+
+
+def play_(recipe: Recipe, run: Grow, player: Player, returns: Float[Tensor, "K"], number: int) -> None:
+    """Step `number` of a player's held-out episodes; its rewards are added to their `returns`."""
+    turn, t = divmod(number, recipe.config.env.steps)
+    first, envs = turn * recipe.config.envs, recipe.config.envs
+    mine = returns[first : first + envs]
+    if t == 0:
+        begin_(run, torch.arange(HELD_OUT + first, HELD_OUT + first + envs, device=recipe.device))
+        mine.zero_()
+    mine.add_(step_(run.envs, player(recipe, run)))

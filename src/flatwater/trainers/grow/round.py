@@ -1,0 +1,74 @@
+"""One round: play the baselines (once), collect, update, evaluate (now and then); then the loop settles it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flatwater.envs.growing.baselines import BASELINES
+from flatwater.learners.ppo import assess_, make_update
+from flatwater.nets.policy import absorb_
+from flatwater.trainers.grow.collect import collect_
+from flatwater.trainers.grow.held_out import by_baseline, by_policy_, play_, steps_of_all
+from flatwater.trainers.grow.numbers import read_numbers_
+from flatwater.trainers.grow.state import Grow, Recipe
+from flatwater.trainers.loop import Phase, Progress
+
+
+@dataclass(frozen=True)
+class GrowTrainer:
+    """The phases of a round over a run's state; what the loop drives."""
+
+    recipe: Recipe
+    run: Grow
+    phases: Sequence[Phase]
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run is."""
+        return self.run.progress
+
+    def settle_(self) -> dict[str, float]:
+        """The round's numbers."""
+        return read_numbers_(self.recipe, self.run)
+
+
+def build_trainer(recipe: Recipe, run: Grow) -> GrowTrainer:
+    """Bind the phases to the state."""
+    config, whole = recipe.config, steps_of_all(recipe)
+    update_ = make_update(config.learner, recipe.policy, run.learner, run.rollout)
+    updates = config.learner.epochs * config.learner.minibatches
+
+    def baselines_due() -> int:
+        return len(BASELINES) * whole if run.progress.round == 0 else 0
+
+    def evaluation_due() -> int:
+        return whole if (run.progress.round + 1) % config.evaluation.every == 0 else 0
+
+    phases = (
+        Phase("baselines", baselines_due, lambda number: compare_(recipe, run, number)),
+        Phase("collect", lambda: config.env.steps, lambda t: collect_(recipe, run, t)),
+        Phase("update", lambda: updates, lambda number: learn_(recipe, run, update_, number)),
+        Phase("evaluate", evaluation_due, lambda number: evaluate_(recipe, run, number)),
+    )
+    return GrowTrainer(recipe, run, phases)
+
+
+def compare_(recipe: Recipe, run: Grow, number: int) -> None:
+    """One step of the baselines' held-out episodes, one baseline after the other."""
+    which, step = divmod(number, steps_of_all(recipe))
+    name = list(BASELINES)[which]
+    play_(recipe, run, by_baseline(BASELINES[name]), run.scores.baselines[name], step)
+
+
+def learn_(recipe: Recipe, run: Grow, update_: Callable[[int], None], number: int) -> None:
+    """One update. Advantages are taken before the first one; observations are absorbed after the last one."""
+    config = recipe.config.learner
+    if number == 0:
+        assess_(run.rollout, config)
+    update_(number)
+    if number == config.epochs * config.minibatches - 1:
+        absorb_(run.learner.normaliser, run.rollout["obs"])
+
+
+def evaluate_(recipe: Recipe, run: Grow, number: int) -> None:
+    """One step of the policy's held-out episodes."""
+    play_(recipe, run, by_policy_, run.scores.policy, number)

@@ -1,0 +1,104 @@
+"""Everything that a run of growing networks keeps between steps, and how it is built."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.envs.growing.baselines import BASELINES
+from flatwater.envs.growing.observation import observation_size
+from flatwater.envs.growing.simulator import GrowingEnvs, build_envs
+from flatwater.envs.growing.spaces import RELEVANT, sizes
+from flatwater.envs.growing.task import Task
+from flatwater.learners.ppo import PPOLearner, build_ppo, ppo_columns
+from flatwater.nets.heads import Heads
+from flatwater.nets.policy import RecurrentPolicy
+from flatwater.rollouts.block import Column, Rollout, build_rollout
+from flatwater.state.random import generator
+from flatwater.state.tree import state
+from flatwater.trainers.grow.config import GrowConfig
+from flatwater.trainers.loop import Progress
+
+
+@state
+class Scores:
+    """Returns of the held-out episodes, on the device until the round is settled."""
+
+    policy: Float[Tensor, "K"]
+    """Of the policy, in the last evaluation; NaN before the first."""
+    baselines: dict[str, Float[Tensor, "K"]]
+    """Of what it is compared with, on the same episodes; played once, at the start."""
+
+
+@state
+class Grow:
+    """The root of the state tree."""
+
+    progress: Progress
+    learner: PPOLearner
+    rollout: Rollout
+    """One episode of every environment: what PPO learns from, and the lives of the hosts' slots."""
+    seeds: Int[Tensor, "E"]
+    """The env seeds of these episodes. An impaired host or a capable one follows from its seed."""
+    envs: GrowingEnvs
+    """The pool: it plays the training episodes and, between rounds, the held-out ones."""
+    memory: Float[Tensor, "2 E M"]
+    """What the policy remembers of the episodes being played."""
+    scores: Scores
+    generators: dict[str, torch.Generator]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What never changes during a run, and is not state: configuration, the policy as functions."""
+
+    config: GrowConfig
+    policy: RecurrentPolicy
+    device: torch.device
+
+
+CONSUMERS = ("env seeds", "actions", "held out")
+
+
+def build_recipe(config: GrowConfig, device: torch.device) -> Recipe:
+    """The policy for the environment's observations and actions."""
+    _, *choices = sizes(config.env)
+    heads = Heads(choices=tuple(choices), relevant=RELEVANT[:, 1:].to(device), floor=config.policy.floor)
+    obs, width = observation_size(config.env), config.policy
+    return Recipe(config, RecurrentPolicy(obs=obs, hidden=width.hidden, cells=width.memory, heads=heads), device)
+
+
+def life_columns(slots: int) -> dict[str, Column]:
+    """What a rollout keeps of the hosts after each step."""
+    return {
+        "stage": Column((slots,), torch.int64),
+        "accuracy": Column(),
+        "rolled_back": Column((), torch.bool),
+    }
+
+
+def build_grow(recipe: Recipe, data: Task) -> Grow:
+    """Allocate a run whole. On the meta device this is its plan."""
+    config, policy, device = recipe.config, recipe.policy, recipe.device
+
+    def unplayed() -> Tensor:
+        return torch.full((config.held_out_turns * config.envs,), torch.nan, device=device)
+
+    return Grow(
+        progress=Progress(),
+        learner=build_ppo(
+            policy, envs=config.envs, rng=generator(config.seed, "initial weights", device), device=device
+        ),
+        rollout=build_rollout(
+            ppo_columns(policy) | life_columns(config.env.slots),
+            steps=config.env.steps,
+            batch=config.envs,
+            device=device,
+        ),
+        seeds=torch.zeros(config.envs, dtype=torch.int64, device=device),
+        envs=build_envs(config.env, count=config.envs, data=data, device=device),
+        memory=torch.empty(2, config.envs, policy.cells, device=device).fill_(0),
+        scores=Scores(policy=unplayed(), baselines={name: unplayed() for name in BASELINES}),
+        generators={name: generator(config.seed, name, device) for name in CONSUMERS},
+    )

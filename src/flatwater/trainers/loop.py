@@ -1,0 +1,95 @@
+"""The one loop: rounds of phases of steps, resumable at every step.
+
+A trainer is a list of phases over a state tree. After each step everything that the run knows is in the tree, so a
+checkpoint taken there continues bit for bit: the loop finds in `Progress` where it was and goes on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from flatwater.state.tree import state
+
+
+@state
+class Progress:
+    """Where a run is: all rounds before `round` are complete, and so are all steps before `step` of `phase`."""
+
+    round: int = 0
+    phase: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a round that is told apart in progress, metrics and time."""
+
+    name: str
+    steps: Callable[[], int]
+    """Steps of this round's phase; it must not change while the phase runs."""
+    step_: Callable[[int], None]
+    """Do one step, by number, on the state tree."""
+
+
+class Trainer(Protocol):
+    """What the loop drives."""
+
+    @property
+    def run(self) -> object:
+        """The root of the state tree."""
+        ...
+
+    @property
+    def progress(self) -> Progress:
+        """The leaf in which the loop keeps its place."""
+        ...
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        """In the order of a round."""
+        ...
+
+    def settle_(self) -> Mapping[str, float]:
+        """Read the round's numbers, once, from the device, and clear what accumulates over a round."""
+        ...
+
+
+class Watcher(Protocol):
+    """What the loop reports to: it shows, records and saves, and can ask the run to stop."""
+
+    def stepped(self, phase: str, done: int, total: int) -> None:
+        """A step is complete."""
+        ...
+
+    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """A round is complete, and `Progress` says so."""
+        ...
+
+    def stopping(self) -> bool:
+        """Whether to stop before the next step."""
+        ...
+
+
+def train_(trainer: Trainer, rounds: int, watcher: Watcher) -> bool:
+    """Go on until `rounds` are complete in all. Returns False where the watcher stopped the run earlier."""
+    progress, phases = trainer.progress, trainer.phases
+    while progress.round < rounds:
+        while progress.phase < len(phases):
+            if not _phase_(phases[progress.phase], progress, watcher):
+                return False
+        progress.phase = 0
+        progress.round += 1
+        watcher.settled(progress.round, trainer.settle_())
+    return True
+
+
+def _phase_(phase: Phase, progress: Progress, watcher: Watcher) -> bool:
+    total = phase.steps()
+    while progress.step < total:
+        if watcher.stopping():
+            return False
+        phase.step_(progress.step)
+        progress.step += 1
+        watcher.stepped(phase.name, progress.step, total)
+    progress.phase, progress.step = progress.phase + 1, 0
+    return True

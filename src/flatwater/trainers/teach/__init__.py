@@ -1,0 +1,1 @@
+"""Learning from a teacher in a world of many agents: collect, update, evaluate."""

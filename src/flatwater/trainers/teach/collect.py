@@ -1,0 +1,155 @@
+"""The collecting phase: T steps of every environment, written where they are learned from."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatwater.envs.world import Array, Teacher, World
+from flatwater.errors import RunError
+from flatwater.learners.teaching import choose, look
+from flatwater.nets.policy import Outlook
+from flatwater.rollouts.block import write_
+from flatwater.trainers.teach.episodes import begin_, step_
+from flatwater.trainers.teach.profile import Profile
+from flatwater.trainers.teach.state import CPU, Recipe, Teach
+
+POISON = -(1 << 40)
+"""Stands in every slot of the teacher's actions before it is asked: what it does not write is seen."""
+TRUNCATED = 2
+"""Place in a row of what the world writes."""
+HELD_OUT = 1 << 30
+"""Seeds below are drawn for training; those of held-out episodes begin here."""
+
+
+class Collector:
+    """The world and the teacher of a run, with the arrays that they write into, bound once."""
+
+    def __init__(self, recipe: Recipe, run: Teach, world: World, teacher: Teacher, profile: Profile) -> None:
+        """Bind views; nothing is begun.
+
+        Args:
+            recipe: of the run.
+            run: its state; where it is in an episode, the world has to be as well (`play_again_`).
+            world: whose spaces are the recipe's.
+            teacher: of its agents.
+            profile: is told what each part of a step takes.
+        """
+        self._recipe, self._run, self._profile = recipe, run, profile
+        self.world, self.teacher = world, teacher
+        envs, agents = recipe.spaces.envs, recipe.spaces.agents
+        self._grid = (envs, agents)
+        self._taught = torch.zeros(envs, agents, dtype=torch.int64)
+        seen = [*run.rollout["obs"], run.coming]
+        self._seen: list[Array] = [row.view(*self._grid, *recipe.spaces.obs).numpy() for row in seen]
+        ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
+        self._outcomes = list(zip(*ends, strict=True))
+
+    @property
+    def seen_now(self) -> Array:
+        """[E, A, *obs], where the next step looks."""
+        progress = self._run.progress
+        collecting = progress.phase == COLLECT and progress.step > 0
+        return self._seen[progress.step if collecting else -1]
+
+    def step_(self, t: int) -> None:
+        """Step `t` of the block: teacher and student act, one of them is executed, and the step goes to row `t`."""
+        run, rollout, profile = self._run, self._run.rollout, self._profile
+        profile.begin_()
+        if t == 0:
+            profile.clear_()
+            self._begin_block_()
+        obs, unroll = rollout["obs"][t], self._recipe.config.learner.unroll
+        if t % unroll == 0:
+            run.begun[t // unroll].copy_(run.memory)
+        profile.mark_("store")
+        taught = ask_(self.teacher, self._seen[t], self._taught).flatten()
+        profile.mark_("teacher")
+        seen = self._look(obs, run.starts)
+        choice = choose(self._recipe.student, seen, run.generators["actions"])
+        own, log_probs, value = (x.to(CPU) for x in (choice.action, choice.log_probs, seen.value[0]))
+        run.memory.copy_(seen.memory)
+        profile.mark_("student")
+        action = torch.where(run.led, taught, own)
+        alive = run.episodes.over.logical_not().flatten()
+        write_(
+            rollout,
+            t,
+            taught=taught,
+            action=action,
+            led=run.led,
+            alive=alive,
+            starts=run.starts,
+            log_prob=log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1),
+            value=value,
+        )
+        if t:  # of an agent that was over, the value of what followed is there already
+            before = rollout["next_value"][t - 1]
+            was_over = rollout["terminated"][t - 1] | rollout["truncated"][t - 1]
+            before.copy_(torch.where(was_over, before, value))
+        profile.mark_("store")
+        chosen = action.view(self._grid).numpy()
+        ended = step_(self.world, run.episodes, chosen, self._seen[t + 1], self._outcomes[t])
+        profile.mark_("env")
+        run.starts.zero_()
+        run.agent_steps += len(action)
+        profile.steps += len(action)
+        run.ended[2].add_((run.led & alive).sum())
+        if self._outcomes[t][TRUNCATED].any() or t == len(rollout["value"]) - 1:
+            self._value_(t)
+        if ended.any():
+            self._end_(ended, self._seen[t + 1])
+        profile.mark_("store")
+
+    def _look(self, obs: Tensor, starts: Tensor) -> Outlook:
+        run, device = self._run, self._recipe.device
+        shown, begins = obs.to(device, non_blocking=True), starts.to(device, non_blocking=True)
+        return look(self._recipe.student, run.learner, obs=shown, memory=run.memory, starts=begins)
+
+    def _begin_block_(self) -> None:
+        """The first row is what the last block ended with, and some agents are led."""
+        run, config = self._run, self._recipe.config
+        if run.agent_steps == 0:
+            self._end_(np.ones(self._grid[0], np.bool_), self._seen[-1])
+            run.ended.zero_()
+        run.rollout["obs"][0].copy_(run.coming)
+        drawn = torch.rand(len(run.led), generator=run.generators["lead"])
+        torch.lt(drawn, config.learner.lead.at(run.agent_steps), out=run.led)
+
+    def _value_(self, t: int) -> None:
+        """What follows step `t`, before any episode begins anew."""
+        following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1)
+        seen = self._look(following, torch.zeros_like(self._run.starts))
+        self._run.rollout["next_value"][t].copy_(seen.value[0])
+
+    def _end_(self, ended: Array, obs: Array) -> None:
+        """Count the episodes of `ended`, bool [E], and begin new ones."""
+        run, episodes = self._run, self._run.episodes
+        which = torch.from_numpy(ended)
+        run.ended[0].add_(int(ended.sum()) * self._grid[1])
+        run.ended[1].add_(episodes.returns[which].double().sum())
+        seeds = torch.randint(HELD_OUT, (len(ended),), generator=run.generators["world seeds"]).numpy()
+        begin_(self.world, episodes, ended, seeds, obs)
+        self.teacher.begin_(ended)
+        run.starts.copy_(which.repeat_interleave(self._grid[1]))
+
+
+COLLECT = 1
+"""Place of the phase in a round."""
+
+
+def ask_(teacher: Teacher, obs: Array, actions: Tensor) -> Tensor:
+    """What the teacher would do, written into `actions` [E, A].
+
+    Raises:
+        RunError: it left slots unwritten; an array that is used again would show an older action there.
+    """
+    actions.fill_(POISON)
+    teacher.step_batch(obs, actions.numpy())
+    if int(actions.min()) == POISON:
+        left = (actions == POISON).nonzero().tolist()
+        env, agent = left[0]
+        raise RunError(
+            f"the teacher left {len(left)} of {actions.numel()} actions unwritten, the first of environment {env}, "
+            f"agent {agent}: step_batch must write every slot of actions_out"
+        )
+    return actions

@@ -1,0 +1,132 @@
+"""The episodes that a world is in, written down so that they can be played again.
+
+What a simulator holds cannot be saved. But an environment's state follows from the seed of its episode and the actions
+since (`envs.world`), and so does a teacher's, so these are kept in the state tree. A run that goes on from a checkpoint
+plays them again, up to where they were, in a fraction of the time: nothing is learned on the way.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.envs.world import Array, Spaces, Teacher, World
+from flatwater.state.tree import state
+
+
+@state
+class Episodes:
+    """Of E environments with A agents each; arrays of the CPU, where worlds are."""
+
+    seeds: Int[Tensor, "E"]
+    steps: Int[Tensor, "E"]
+    """Taken so far."""
+    actions: Int[Tensor, "L E A"]
+    """Executed in each of these steps, int16."""
+    over: Bool[Tensor, "E A"]
+    """Agents that are over, before their episode is."""
+    returns: Float[Tensor, "E A"]
+    """Paid so far."""
+
+
+def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
+    """None begun. On the meta device this is the plan."""
+
+    def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device).fill_(0)
+
+    envs, agents = spaces.envs, spaces.agents
+    return Episodes(
+        seeds=zeros(envs, dtype=torch.int64),
+        steps=zeros(envs, dtype=torch.int64),
+        actions=zeros(spaces.steps, envs, agents, dtype=torch.int16),
+        over=zeros(envs, agents, dtype=torch.bool),
+        returns=zeros(envs, agents, dtype=torch.float32),
+    )
+
+
+def begin_(world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array) -> None:
+    """Begin episodes in the environments of `which`, bool [E]; arguments as of `World.begin_`."""
+    world.begin_(which, seeds, obs)
+    chosen = torch.from_numpy(which)
+    episodes.seeds.copy_(torch.where(chosen, torch.from_numpy(seeds), episodes.seeds))
+    for leaf in (episodes.steps, episodes.over, episodes.returns):
+        leaf[chosen] = 0
+
+
+Outcome = tuple[Array, Array, Array]
+"""What a world writes besides what is seen: reward, terminated, truncated, [E, A] each."""
+
+
+def build_outcome(envs: int, agents: int) -> Outcome:
+    """Arrays for an outcome that is not kept."""
+    shape = (envs, agents)
+    return np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+
+
+def step_(world: World, episodes: Episodes, actions: Array, obs: Array, outcome: Outcome) -> Array:
+    """Step every environment; arguments as of `World.step_`.
+
+    Returns:
+        bool [E]: where the episode ended with it.
+    """
+    world.step_(actions, obs, *outcome)
+    reward, terminated, truncated = outcome
+    steps, log = episodes.steps.numpy(), episodes.actions.numpy()
+    log[steps, np.arange(len(steps))] = actions
+    steps += 1
+    over, paid = episodes.over.numpy(), episodes.returns.numpy()
+    paid += reward
+    np.logical_or(over, terminated, out=over)
+    np.logical_or(over, truncated, out=over)
+    return np.asarray(over.all(1))
+
+
+def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: Array) -> None:
+    """Bring a world and its teacher to where the episodes are.
+
+    Environments that are further on begin earlier, so that all arrive with the last step. One that waits for its
+    beginning is stepped as well, and begins again where it is over: what it does then is lost.
+
+    Args:
+        world: just built, or left anywhere.
+        teacher: who was asked at each of the steps; None where nobody was.
+        episodes: not changed.
+        obs: [E, A, *obs], to be written: what is seen now.
+    """
+    steps, seeds, log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
+    envs, agents = log.shape[1:]
+    scratch = _Scratch(envs, agents)
+    longest = int(steps.max())
+
+    def begin(which: Array) -> None:
+        world.begin_(which, seeds, obs)
+        if teacher is not None:
+            teacher.begin_(which)
+
+    begin(np.ones(envs, np.bool_))
+    for ahead in range(longest, 0, -1):
+        if ahead < longest and (starts := steps == ahead).any():
+            begin(starts)
+        if teacher is not None:
+            teacher.step_batch(obs, scratch.taught)
+        at = np.clip(steps - ahead, 0, None)
+        world.step_(log[at, np.arange(envs)].astype(np.int64), obs, *scratch.outcome)
+        waits = (steps < ahead) & scratch.over()
+        if waits.any():
+            begin(waits)
+    if (unbegun := steps == 0).any():
+        begin(unbegun)
+
+
+class _Scratch:
+    """What is written on the way, and not read."""
+
+    def __init__(self, envs: int, agents: int) -> None:
+        self.taught = np.zeros((envs, agents), np.int64)
+        self.outcome = build_outcome(envs, agents)
+
+    def over(self) -> Array:
+        """Where all agents ended with the last step, bool [E]."""
+        _, terminated, truncated = self.outcome
+        return np.asarray(np.logical_or(terminated, truncated).all(1))

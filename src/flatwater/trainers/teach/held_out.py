@@ -1,0 +1,74 @@
+"""Held-out episodes: one in each environment of a world of its own, on the same seeds for every player."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatwater.envs.world import Array, Teacher, World
+from flatwater.learners.teaching import choose, look
+from flatwater.trainers.teach.collect import HELD_OUT, ask_
+from flatwater.trainers.teach.episodes import begin_, build_outcome, step_
+from flatwater.trainers.teach.state import CPU, RANDOM, STUDENT, TEACHER, Recipe, Teach
+
+
+class Stage:
+    """The world of the held-out episodes, and who can play them."""
+
+    def __init__(self, recipe: Recipe, run: Teach, world: World, teachers: dict[str, Teacher]) -> None:
+        """Bind views.
+
+        Args:
+            recipe: of the run.
+            run: its state.
+            world: whose spaces are those of the recipe's held-out episodes.
+            teachers: the players besides the student; each remembers its own episodes.
+        """
+        self._recipe, self._run = recipe, run
+        self.world, self.teachers = world, teachers
+        envs, agents = recipe.held_out.envs, recipe.held_out.agents
+        self._grid = (envs, agents)
+        held = run.held_out
+        self.obs: Array = held.obs.view(envs, agents, *recipe.held_out.obs).numpy()
+        self._taught = torch.zeros(envs, agents, dtype=torch.int64)
+        self._outcome = build_outcome(envs, agents)
+        self.first_seed = HELD_OUT
+
+    def play_(self, player: str, number: int) -> None:
+        """Step `number` of a player's episodes. An environment whose episode has ended plays on uncounted."""
+        held = self._run.held_out
+        if number == 0:
+            self._begin_(np.ones(self._grid[0], np.bool_))
+            held.done.zero_()
+            held.scores[player].zero_()
+        action = self._act_(player, first=number == 0)
+        ended = step_(self.world, held.episodes, action, self.obs, self._outcome)
+        counts = held.done.logical_not().repeat_interleave(self._grid[1])
+        held.scores[player].add_(torch.from_numpy(self._outcome[0]).flatten() * counts)
+        if ended.any():
+            held.done.logical_or_(torch.from_numpy(ended))
+            self._begin_(ended)
+
+    def _act_(self, player: str, *, first: bool) -> Array:
+        """Actions [E, A]; whose episode has ended plays its seed again, with what it remembers of it."""
+        run, held = self._run, self._run.held_out
+        if player in self.teachers:
+            return ask_(self.teachers[player], self.obs, self._taught).numpy()
+        if first:
+            held.memory.zero_()
+        obs = held.obs.to(self._recipe.device)
+        starts = torch.zeros(len(held.obs), dtype=torch.bool, device=self._recipe.device)
+        seen = look(self._recipe.student, run.learner, obs=obs, memory=held.memory, starts=starts)
+        held.memory.copy_(seen.memory)
+        action: Tensor = choose(self._recipe.student, seen, run.generators["held out actions"]).action.to(CPU)
+        return action.view(self._grid).numpy()
+
+    def _begin_(self, which: Array) -> None:
+        seeds = self.first_seed + np.arange(self._grid[0], dtype=np.int64)
+        begin_(self.world, self._run.held_out.episodes, which, seeds, self.obs)
+        for teacher in self.teachers.values():
+            teacher.begin_(which)
+
+
+OTHERS = (TEACHER, RANDOM)
+"""Players that are evaluated once: they do not learn."""
+__all__ = ["OTHERS", "STUDENT", "Stage"]

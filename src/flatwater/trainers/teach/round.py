@@ -1,0 +1,79 @@
+"""One round: compare teacher and random actions (once), collect a block, update, evaluate (now and then)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flatwater.learners.teaching import Weighing, assess_, make_update
+from flatwater.trainers.loop import Phase, Progress
+from flatwater.trainers.teach.collect import Collector
+from flatwater.trainers.teach.held_out import OTHERS, STUDENT, Stage
+from flatwater.trainers.teach.numbers import read_numbers_
+from flatwater.trainers.teach.profile import Profile
+from flatwater.trainers.teach.state import Recipe, Teach
+
+
+@dataclass(frozen=True)
+class TeachTrainer:
+    """The phases of a round over a run's state; what the loop drives."""
+
+    recipe: Recipe
+    run: Teach
+    collector: Collector
+    stage: Stage
+    profile: Profile
+    phases: Sequence[Phase]
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run is."""
+        return self.run.progress
+
+    def settle_(self) -> dict[str, float]:
+        """The round's numbers."""
+        return read_numbers_(self.recipe, self.run, self.profile)
+
+
+def build_trainer(recipe: Recipe, run: Teach, collector: Collector, stage: Stage, profile: Profile) -> TeachTrainer:
+    """Bind the phases to the state."""
+    config, steps = recipe.config, recipe.held_out.steps
+    update_ = bind_learning(recipe, run)
+    updates = config.learner.epochs * config.learner.minibatches
+
+    def compare_(number: int) -> None:
+        who, step = divmod(number, steps)
+        stage.play_(OTHERS[who], step)
+
+    def learn_(number: int) -> None:
+        profile.begin_()
+        update_(number)
+        profile.mark_("update")
+
+    def evaluation_due() -> int:
+        return steps if (run.progress.round + 1) % config.evaluation.every == 0 else 0
+
+    phases = (
+        Phase("baselines", lambda: len(OTHERS) * steps if run.progress.round == 0 else 0, compare_),
+        Phase("collect", lambda: config.block, collector.step_),
+        Phase("update", lambda: updates, learn_),
+        Phase("evaluate", evaluation_due, lambda number: stage.play_(STUDENT, number)),
+    )
+    return TeachTrainer(recipe, run, collector, stage, profile, phases)
+
+
+def bind_learning(recipe: Recipe, run: Teach) -> Callable[[int], None]:
+    """The update by its number in the round; the first one assesses the block."""
+    config, rollout = recipe.config.learner, run.rollout
+    weighing = Weighing(1.0, 0.0)
+    update_ = make_update(
+        config, recipe.student, run.learner, rollout=rollout, begun=run.begun,
+        weighing=lambda: weighing,
+    )  # fmt: skip
+
+    def learn_(number: int) -> None:
+        if number == 0:
+            assess_(rollout, config)
+        weighing.supervision = config.supervision.at(run.agent_steps)
+        weighing.reinforcement = config.reinforcement.at(run.agent_steps)
+        update_(number)
+
+    return learn_

@@ -1,0 +1,142 @@
+"""Everything that a run of teaching keeps between steps, and how it is built."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater.envs.world import PADDING, Spaces
+from flatwater.learners.teaching import StudentLearner, build_student, teaching_columns
+from flatwater.nets.student import Student
+from flatwater.nets.student_config import StudentConfig
+from flatwater.rollouts.block import Column, Rollout, build_rollout
+from flatwater.state.random import generator
+from flatwater.state.tree import state
+from flatwater.trainers.loop import Progress
+from flatwater.trainers.teach.config import TeachConfig
+from flatwater.trainers.teach.episodes import Episodes, build_episodes
+
+CPU = torch.device("cpu")
+STUDENT, TEACHER, RANDOM = PLAYERS = ("student", "teacher", "random")
+"""Who plays the held-out episodes."""
+CONSUMERS = ("world seeds", "lead", "teacher", "held out teacher", "random")
+"""Who draws on the CPU, where worlds and teachers are ..."""
+DRAWERS = ("actions", "held out actions")
+"""... and on the device of the student."""
+
+
+@state
+class HeldOut:
+    """Episodes that nobody learns from, in a world of their own: the same seeds for every player."""
+
+    episodes: Episodes
+    obs: Tensor
+    """[B, *obs]: what is seen now."""
+    memory: Float[Tensor, "2 B M"]
+    done: Bool[Tensor, "E"]
+    """Environments whose one episode has ended; what they do after that does not count."""
+    scores: dict[str, Float[Tensor, "B"]]
+    """By player: what each agent was paid in the last evaluation; NaN before it."""
+
+
+@state
+class Teach:
+    """The root of the state tree."""
+
+    progress: Progress
+    learner: StudentLearner
+    rollout: Rollout
+    """The block that is learned from; `obs`, `reward`, `terminated` and `truncated` are the world's to write."""
+    coming: Tensor
+    """[B, *obs]: what is seen after the block's last step, and in the next block's first."""
+    starts: Bool[Tensor, "B"]
+    """Whether the next step is the first of an episode."""
+    led: Bool[Tensor, "B"]
+    """Whose teacher leads in this block."""
+    memory: Float[Tensor, "2 B M"]
+    """What the student remembers, on its device, ..."""
+    begun: Float[Tensor, "C 2 B M"]
+    """... and what it did before the first step of each of the block's sequences."""
+    episodes: Episodes
+    held_out: HeldOut
+    ended: Float[Tensor, "3"]
+    """Since they were last read, float64: agents' episodes that ended, what they were paid, steps that were led."""
+    generators: dict[str, torch.Generator]
+    agent_steps: int = 0
+    """Steps of single agents since the run began."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What never changes during a run, and is not state: configuration, the student as functions."""
+
+    config: TeachConfig
+    spaces: Spaces
+    held_out: Spaces
+    """Of the world of held-out episodes."""
+    student: Student
+    device: torch.device
+
+    @property
+    def agents(self) -> int:
+        """B, of all environments together."""
+        return self.spaces.envs * self.spaces.agents
+
+
+def build_recipe(config: TeachConfig, spaces: Spaces, held_out: Spaces, device: torch.device) -> Recipe:
+    """The student for what the world's agents see and do."""
+    return Recipe(config, spaces, held_out, student_of(spaces, config.student, device), device)
+
+
+def student_of(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
+    """The network for what a world's agents see and do."""
+    return Student(spaces.obs, len(spaces.actions), PADDING, config, device)
+
+
+def build_teach(recipe: Recipe) -> Teach:
+    """Allocate a run whole. On the meta device this is its plan.
+
+    Columns lie where the world is, on the CPU; the network, its moments and its memory on the student's device.
+    """
+    config, spaces, device = recipe.config, recipe.spaces, recipe.device
+    host = device if device.type == "meta" else CPU
+    agents, kind = recipe.agents, torch.uint8 if spaces.form == "tokens" else torch.float32
+    written = {
+        "obs": Column(spaces.obs, kind),
+        "reward": Column(),
+        "terminated": Column((), torch.bool),
+        "truncated": Column((), torch.bool),
+    }
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.float32, on: torch.device = host) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=on).fill_(0)
+
+    def memory(of: int) -> Tensor:
+        return zeros(2, of, config.student.memory, on=device)
+
+    others = recipe.held_out.envs * recipe.held_out.agents
+    rng = generator(config.seed, "initial weights", device)
+    return Teach(
+        progress=Progress(),
+        learner=build_student(
+            recipe.student, sequences=agents * config.block // config.learner.unroll, rng=rng, device=device
+        ),
+        rollout=build_rollout(written | teaching_columns(), steps=config.block, batch=agents, device=host),
+        coming=zeros(agents, *spaces.obs, dtype=kind),
+        starts=zeros(agents, dtype=torch.bool),
+        led=zeros(agents, dtype=torch.bool),
+        memory=memory(agents),
+        begun=zeros(config.block // config.learner.unroll, 2, agents, config.student.memory, on=device),
+        episodes=build_episodes(spaces, host),
+        held_out=HeldOut(
+            episodes=build_episodes(recipe.held_out, host),
+            obs=zeros(others, *spaces.obs, dtype=kind),
+            memory=memory(others),
+            done=zeros(recipe.held_out.envs, dtype=torch.bool),
+            scores={name: zeros(others).fill_(torch.nan) for name in PLAYERS},
+        ),
+        ended=zeros(3, dtype=torch.float64),
+        generators={name: generator(config.seed, name, host) for name in CONSUMERS}
+        | {name: generator(config.seed, name, device) for name in DRAWERS},
+    )

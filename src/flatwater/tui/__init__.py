@@ -1,0 +1,1 @@
+"""The live screen of a run, made from its folder alone."""

@@ -1,0 +1,42 @@
+"""Bytes and durations, for people."""
+
+import re
+
+from flatwater.errors import ConfigError
+
+_STEPS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_SIZES = dict(_STEPS) | {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1, "": 1}
+_UNITS = {unit.lower(): size for unit, size in _SIZES.items()}
+_AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+
+
+def format_bytes(count: float) -> str:
+    """`1536` as `1.50 KiB`; below 1 KiB as `12 B`."""
+    for unit, size in _STEPS:
+        if abs(count) >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count:.0f} B"
+
+
+def parse_bytes(text: str) -> int:
+    """`8GiB`, `500 MB` or `1024` as a number of bytes.
+
+    Raises:
+        ConfigError: the text is not a number followed by a known unit.
+    """
+    found = _AMOUNT.fullmatch(text)
+    if found is None or found[2].lower() not in _UNITS:
+        raise ConfigError(f"{text!r} is not an amount of memory. Write it like 8GiB, 500MB or 1024.")
+    return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def format_duration(seconds: float) -> str:
+    """`5025` as `1 h 23 min`, `83` as `1 min 23 s`, `4.2` as `4.2 s`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

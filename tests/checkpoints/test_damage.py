@@ -1,0 +1,159 @@
+"""Whatever happens to a checkpoint's files is found, told, and the checkpoint before it is used."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.manifest import Manifest, _sealed, manifest_path
+from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_, verify
+from flatwater.checkpoints.writer import save_checkpoint
+from flatwater.errors import CheckpointError
+
+CONFIG = CheckpointConfig(keep=3, shard_bytes=64)
+
+
+def tree_at(number: int) -> dict[str, Any]:
+    return {"weights": torch.full((40,), float(number)), "small": torch.full((3,), number), "round": number}
+
+
+def save(folder: Path, number: int) -> Path:
+    return save_checkpoint(folder, tree_at(number), round=number, step=0, facts={}, config=CONFIG)
+
+
+def two(folder: Path) -> tuple[Manifest, Manifest]:
+    save(folder, 1)
+    save(folder, 2)
+    first, second = list_checkpoints(folder)
+    return first, second
+
+
+def files_of(folder: Path, manifest: Manifest) -> list[Path]:
+    return [manifest.file, *(folder / "objects" / f"{shard.sha256}.safetensors" for shard in manifest.shards)]
+
+
+def assert_falls_back(folder: Path, told_of: str) -> None:
+    told: list[str] = []
+    found = newest_intact(folder, say=told.append)
+    assert found is not None
+    assert found.round == 1
+    assert "000002.000000.json is damaged and is skipped" in told[0]
+    assert told_of in told[0]
+    assert "000001.000000.json (round 1) is intact and is used instead" in told[1]
+    root = tree_at(0)
+    restore_(root, folder, found)
+    assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (1, 1.0, 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_a_flipped_bit_in_any_file_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("flip")
+    _, second = two(folder)
+    file = data.draw(st.sampled_from(files_of(folder, second)))
+    content = bytearray(file.read_bytes())
+    at, bit = data.draw(st.integers(0, len(content) - 1)), data.draw(st.integers(0, 7))
+    content[at] ^= 1 << bit
+    file.write_bytes(content)
+    assert_falls_back(folder, "hash" if file.suffix == ".safetensors" else "manifest")
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_a_truncated_file_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    _, second = two(folder)
+    file = data.draw(st.sampled_from(files_of(folder, second)))
+    content = file.read_bytes()
+    file.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+    assert_falls_back(folder, "bytes where" if file.suffix == ".safetensors" else "manifest")
+
+
+def test_a_missing_shard_and_a_longer_one_are_found(tmp_path: Path) -> None:
+    _, second = two(tmp_path)
+    shard = files_of(tmp_path, second)[1]
+    content = shard.read_bytes()
+    shard.write_bytes(content + b"x")
+    assert_falls_back(tmp_path, "bytes where")
+    shard.unlink()
+    assert_falls_back(tmp_path, "the file is missing")
+
+
+def test_a_renamed_manifest_is_found(tmp_path: Path) -> None:
+    _, second = two(tmp_path)
+    second.file.rename(manifest_path(tmp_path, 9, 0))
+    told: list[str] = []
+    found = newest_intact(tmp_path, say=told.append)
+    assert found is not None
+    assert found.round == 1
+    assert "was renamed" in told[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"null", b"[1]", b'{"format": 1}', b"\xff\xfe", b"{" * 100_000])
+def test_a_file_that_is_no_manifest_is_found(tmp_path: Path, content: bytes) -> None:
+    _, second = two(tmp_path)
+    second.file.write_bytes(content)
+    assert_falls_back(tmp_path, "the manifest")
+
+
+def test_a_checkpoint_of_another_format_is_refused_not_skipped(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    manifest_path(tmp_path, 2, 0).write_bytes(_sealed({"format": 99, "anything": []}))
+    with pytest.raises(CheckpointError, match=r"format 99.*version that wrote it"):
+        newest_intact(tmp_path, say=print)
+
+
+def test_leavings_of_a_save_that_was_cut_off_are_told(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / "objects" / ".0123.safetensors.77.tmp").write_bytes(b"half")
+    told: list[str] = []
+    found = newest_intact(tmp_path, say=told.append)
+    assert found is not None
+    assert told == [f"A save was cut off and left 1 unfinished file(s) in {tmp_path}. They are ignored."]
+    save(tmp_path, 2)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_nothing_intact_is_none_and_says_why(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    for manifest in (first, second):
+        files_of(tmp_path, manifest)[1].unlink()
+    told: list[str] = []
+    assert newest_intact(tmp_path, say=told.append) is None
+    assert len(told) == 2
+    assert newest_intact(tmp_path / "nowhere", say=told.append) is None
+
+
+def test_an_intact_checkpoint_has_no_problems(tmp_path: Path) -> None:
+    assert [verify(tmp_path, manifest) for manifest in two(tmp_path)] == [[], []]
+
+
+def test_a_damaged_checkpoint_is_not_restored_in_part(tmp_path: Path) -> None:
+    _, second = two(tmp_path)
+    last = files_of(tmp_path, second)[-1]
+    last.write_bytes(last.read_bytes()[:-1] + b"\x55")
+    root = tree_at(0)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        restore_(root, tmp_path, second)
+    assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (0, 0.0, 0)
+
+
+def test_the_checkpoint_before_is_used_until_the_run_saves_again(
+    tmp_path: Path, contents: Callable[[object], dict[str, Any]]
+) -> None:
+    """Resumed from round 1 because round 2 is damaged, the run saves its own round 2 in its place."""
+    _, second = two(tmp_path)
+    files_of(tmp_path, second)[1].unlink()
+    save(tmp_path, 2)
+    told: list[str] = []
+    found = newest_intact(tmp_path, say=told.append)
+    assert found is not None
+    assert (found.round, told) == (2, [])
+    root = tree_at(0)
+    restore_(root, tmp_path, found)
+    assert contents(root) == contents(tree_at(2))

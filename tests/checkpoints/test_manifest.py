@@ -1,0 +1,113 @@
+"""Manifests come back as they were written, and facts are compared name by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flatwater.checkpoints.facts import differences
+from flatwater.checkpoints.manifest import (
+    LeafRecord,
+    Manifest,
+    ShardRecord,
+    encode,
+    manifest_files,
+    manifest_path,
+    plain,
+    read_manifest,
+)
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    lambda below: st.one_of(st.lists(below, max_size=3), st.dictionaries(st.text(max_size=4), below, max_size=3)),
+    max_leaves=8,
+)
+FACTS = st.dictionaries(st.text(max_size=5), JSON, max_size=4)
+HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
+TENSORS = st.builds(
+    LeafRecord,
+    path=st.text(max_size=9),
+    kind=st.sampled_from(["tensor", "array", "generator"]),
+    sha256=HASHES,
+    dtype=st.text(max_size=5),
+    shape=st.lists(st.integers(0, 99), max_size=4).map(tuple),
+    shard=HASHES,
+)
+NUMBERS = st.one_of(
+    st.builds(LeafRecord, path=st.text(), kind=st.just("float"), sha256=HASHES, value=st.floats()),
+    st.builds(LeafRecord, path=st.text(), kind=st.just("int"), sha256=HASHES, value=st.integers()),
+    st.builds(LeafRecord, path=st.text(), kind=st.just("bool"), sha256=HASHES, value=st.booleans()),
+    st.builds(LeafRecord, path=st.text(), kind=st.just("str"), sha256=HASHES, value=st.text()),
+    st.builds(LeafRecord, path=st.text(), kind=st.just("none"), sha256=HASHES),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    at=st.integers(0, 10**7),
+    step=st.integers(0, 10**7),
+    facts=FACTS,
+    leaves=st.lists(st.one_of(TENSORS, NUMBERS), max_size=5),
+    shards=st.lists(st.builds(ShardRecord, sha256=HASHES, bytes=st.integers(0, 2**50)), max_size=3),
+)
+def test_a_manifest_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    at: int,
+    step: int,
+    facts: dict[str, Any],
+    leaves: list[LeafRecord],
+    shards: list[ShardRecord],
+) -> None:
+    file = manifest_path(tmp_path_factory.mktemp("manifest"), at, step)
+    manifest = Manifest(
+        file=file, round=at, step=step, saved="now", facts=facts, leaves=tuple(leaves), shards=tuple(shards)
+    )
+    file.write_bytes(encode(manifest))
+    back = read_manifest(file)
+    assert repr(back) == repr(manifest)  # repr: NaN is not equal to itself, and True is equal to 1
+    assert encode(back) == encode(manifest)
+
+
+def test_manifests_are_found_in_the_order_of_rounds_beyond_six_digits(tmp_path: Path) -> None:
+    for at, step in ((1_000_000, 0), (999_999, 2), (999_999, 10), (5, 0)):
+        manifest_path(tmp_path, at, step).write_bytes(b"")
+    (tmp_path / "notes.json").write_bytes(b"{}")
+    assert [file.name for file in manifest_files(tmp_path)] == [
+        "000005.000000.json",
+        "999999.000002.json",
+        "999999.000010.json",
+        "1000000.000000.json",
+    ]
+
+
+def test_facts_that_json_cannot_say_are_refused_and_not_a_number_is_text() -> None:
+    assert plain({"a": (1, float("nan")), "b": Path("x/y"), "c": float("-inf")}) == {
+        "a": [1, "nan"],
+        "b": "x/y",
+        "c": "-inf",
+    }
+    with pytest.raises(TypeError, match="cannot hold a set"):
+        plain({"a": {1}})
+
+
+def test_differences_name_every_fact_that_differs_and_no_other() -> None:
+    saved = {"population": {"size": 16, "seed": 1}, "data": "abc", "gone": {}, "list": [1, 2], "rate": 1, "best": 0.5}
+    now = {"population": {"size": 8, "seed": 1}, "data": "abd", "list": [1], "rate": 1.0, "best": 0.5, "new": True}
+    assert differences(saved, now) == [
+        "population.size: 16 in the checkpoint, 8 now",
+        'data: "abc" in the checkpoint, "abd" now',
+        "gone: {} in the checkpoint, absent now",
+        "list: [1, 2] in the checkpoint, [1] now",
+        "new: absent in the checkpoint, true now",
+    ]
+    assert differences({"flag": True}, {"flag": 1}) == ["flag: true in the checkpoint, 1 now"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(facts=FACTS)
+def test_facts_that_went_through_a_manifest_do_not_differ(facts: dict[str, Any], tmp_path_factory: Any) -> None:
+    file = manifest_path(tmp_path_factory.mktemp("facts"), 1, 0)
+    file.write_bytes(encode(Manifest(file=file, round=1, step=0, facts=facts)))
+    assert differences(read_manifest(file).facts, facts) == []

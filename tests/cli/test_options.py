@@ -1,0 +1,96 @@
+"""The options of every command are written down in `options.txt`, so that a change of them shows in a diff.
+
+`make api` writes the file anew.
+"""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flatwater.cli.main import COMMANDS, main
+
+LISTING = Path(__file__).with_name("options.txt")
+
+LIGHT = """
+import sys
+from flatwater.cli.main import main
+try:
+    main([*sys.argv[1:], "--help"])
+except SystemExit as ended:
+    assert ended.code in (0, None)
+heavy = {"torch", "numpy", "polars", "matplotlib", "tensorboard", "gymnasium"} & {*sys.modules}
+sys.exit(f"imported {heavy}" if heavy else 0)
+"""
+
+
+def help_of(command: tuple[str, ...]) -> list[str]:
+    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        main([*command, "--help"])
+    said.seek(0)
+    return said.read().splitlines()
+
+
+def explained(command: tuple[str, ...]) -> dict[str, str]:
+    """Each option and each positional argument -> what the help says about it."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in help_of(command):
+        text = line.strip("│").strip()
+        if not line.startswith("│") or set(text) <= {"─"}:
+            name = ""
+        elif re.match(r"│ (-|\[?[A-Z]+\]?  )", line):
+            name, _, beside = text.partition("  ")
+            found[name] = beside.strip()
+        elif name:
+            found[name] += " " + text
+    return found
+
+
+def listing() -> str:
+    parts = ["\n".join([f"flatwater {' '.join(c)}", *(f"  {name}" for name in explained(c))]) for c in COMMANDS]
+    return "\n\n".join(parts) + "\n"
+
+
+def test_the_options_are_those_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert listing().splitlines() == LISTING.read_text().splitlines(), "run `make api` and read the diff"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("columns", [80, 100])
+def test_help_fits_the_terminal_and_explains_every_option(
+    command: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = help_of(command)
+    assert lines[0].startswith(f"usage: flatwater {' '.join(command)} ")
+    assert max(map(len, lines)) <= columns
+    found = explained(command)
+    assert len(found) >= 2
+    for name, sentences in found.items():
+        assert len(sentences.split()) >= 3, f"{name} is not explained: {sentences!r}"
+        assert "None" not in sentences, f"{name}: what leaving it out means is said in words"
+
+
+@pytest.mark.parametrize("command", [(), ("train",), ("panel",), *COMMANDS], ids=" ".join)
+def test_help_is_fast_and_imports_nothing_heavy(command: tuple[str, ...]) -> None:
+    before = os.times()
+    ended = subprocess.run([sys.executable, "-c", LIGHT, *command], capture_output=True, text=True, check=False)
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    assert ended.stdout.startswith("usage: flatwater")
+    assert spent < 2, f"{spent:.2f} CPU seconds"
+
+
+if __name__ == "__main__":
+    os.environ["COLUMNS"] = "100"
+    LISTING.write_text(listing())

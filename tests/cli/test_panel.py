@@ -1,0 +1,74 @@
+"""`flatwater panel import` and `show`, as a user runs them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flatwater.cli.main import main
+from flatwater.panel.store import open_panel
+
+HEAD = "symbol,date,open,high,low,close\n"
+ROWS = "AA,2020-01-01,1,2,1,2\nAA,2020-01-02,1,2,1,1\nBB,2020-01-02,3,4,3,4\n"
+
+
+@pytest.fixture(autouse=True)
+def _quiet_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def test_import_stores_what_the_file_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.csv").write_text(HEAD + ROWS)
+    out = tmp_path / "p.safetensors"
+    assert main(["panel", "import", str(tmp_path / "p.csv"), "--out", str(out), "--investable", "BB"]) == 0
+    panel = open_panel(out)
+    assert panel.instruments == ("AA", "BB")
+    assert panel.investable.tolist() == [1]
+    said = capsys.readouterr().out
+    assert "2 days x 2 instruments, 1 investable" in said
+    assert panel.fingerprint in said
+
+
+def test_bad_input_exits_2_naming_the_row_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.csv").write_text(HEAD + ROWS.replace("3,4,3,4", "3,4,3,-4"))
+    assert main(["panel", "import", str(tmp_path / "p.csv"), "--out", str(tmp_path / "out")]) == 2
+    assert "row 3, BB on 2020-01-02: close = -4" in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["p.csv"]
+
+
+def test_show_tells_about_the_shipped_panel_in_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["panel", "show"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 100
+    for fact in (
+        "3,270, 2000-03-01 to 2013-03-01",
+        "5, 4 investable",
+        "GOOG",
+        "2004-08-19",
+        "sma20_distance",
+        "holdout",
+    ):
+        assert fact in said
+
+
+def test_show_as_json_says_the_same_as_the_panel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["panel", "show", "synthetic:3x1200:seed=4", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    panel = open_panel(Path(told["file"]))
+    assert told["fingerprint"] == panel.fingerprint
+    assert told["file_bytes"] == Path(told["file"]).stat().st_size
+    assert told["missing"] == pytest.approx(1 - panel.valid.mean())
+    for n, one in enumerate(told["instruments"]):
+        days = panel.dates[panel.valid[:, n]]
+        assert (one["first"], one["last"]) == (str(days[0]), str(days[-1]))
+        inside = (panel.dates >= days[0]) & (panel.dates <= days[-1])
+        assert one["gaps"] == int((~panel.valid[inside, n]).sum())
+    assert [split["days"] for split in told["splits"]] == [1200 - 503 - 252 - 251, 252, 251]
+
+
+def test_a_panel_too_short_for_the_splits_is_shown_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["panel", "show", "synthetic:2x100"]) == 0
+    assert "the panel has 100 days, but 1007 or more are needed" in " ".join(capsys.readouterr().out.split())

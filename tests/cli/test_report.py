@@ -1,0 +1,36 @@
+"""`flatwater report`: where the page goes, and what is told when it cannot be made."""
+
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run
+
+from flatwater.cli.main import main
+
+
+def test_the_page_is_written_into_the_run_or_where_it_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", 3)
+    assert main(["report", str(run)]) == 0
+    name, size, unit = capsys.readouterr().out.rsplit(maxsplit=2)
+    assert name == str(run / "report.html")
+    assert float(size) == pytest.approx((run / "report.html").stat().st_size / 2**20, abs=0.01)
+    assert unit == "MiB"
+    before = {path: path.stat().st_mtime_ns for path in run.iterdir()}
+    assert main(["report", str(run), "--out", str(tmp_path / "pages" / "a.html")]) == 0
+    assert (tmp_path / "pages" / "a.html").read_text().startswith("<!doctype html>")
+    assert {path: path.stat().st_mtime_ns for path in run.iterdir()} == before
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "there is no run here" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run", 2)
+    (tmp_path / "file").touch()
+    assert main(["report", str(run), "--out", str(tmp_path / "file" / "a.html")]) == 2
+    assert "cannot be written" in capsys.readouterr().err

@@ -1,0 +1,52 @@
+"""`flatwater top` where the output is no terminal: every number once, as text that a log can hold."""
+
+from pathlib import Path
+
+import pytest
+from synthetic_run import append_line, make_run
+
+from flatwater.cli.main import main
+
+
+@pytest.mark.parametrize("words", [[], ["--once"]])
+def test_the_screen_is_printed_once(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", str(make_run(tmp_path / "run")), *words]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert max(map(len, said.splitlines())) <= 100
+    for shown in (
+        "run  finished  generation 60/60",
+        "945 MiB resident, 70% of the budget of 1.32 GiB",
+        "owned 511",
+        "unaccounted 120 MiB",
+        "learner.actor_adam",
+        "1 process, 2 envs, 5 threads, 12 files",
+        "leak  train.HALL grows by 3.00 MiB a round, and nothing ends it",
+        "2 alarms  constant policy",
+    ):
+        assert shown in said
+    evaluate = next(line for line in said.splitlines() if line.startswith("evaluate")).split()
+    assert evaluate == ["evaluate", "1.1", "1.9k", "58", "MiB"]
+
+
+def test_parts_of_the_bar_are_told_apart_without_colours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["top", str(make_run(tmp_path / "run"))])
+    bar = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("░░"))
+    assert len(bar) == 100
+    assert sorted(set(bar)) == sorted("░▒█▓#·")
+    assert bar.count("█") == pytest.approx(100 * 511 / 1350, abs=1)
+    assert bar.count("#") == pytest.approx(100 * 120 / 1350, abs=1)
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", str(tmp_path / "none")]) == 2
+    assert "there is no run here" in capsys.readouterr().err
+
+
+def test_a_damaged_ledger_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run", 3)
+    with (run / "ledger.jsonl").open("a") as file:
+        file.write("damaged\n")
+    append_line(run / "ledger.jsonl", {"round": 5})
+    assert main(["top", str(run)]) == 2
+    assert "ledger.jsonl" in capsys.readouterr().err

@@ -1,0 +1,223 @@
+"""Observations become tokens or vectors, agents that leave see padding, and what cannot be used is refused by name."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces as gym
+from poisoned import begun, play, row_of
+
+from flatwater.envs.foraging.config import ForagingConfig
+from flatwater.envs.world import PADDING, Teacher, World
+from flatwater.envs.worlds import build_teacher, build_world
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
+from flatwater.envs.wrapped.spaces import BESIDE, actions_of, reader_of
+from flatwater.errors import ConfigError
+
+
+def build(name: str, envs: int = 2, steps: int = 200) -> World:
+    return build_world(name, envs=envs, foraging=ForagingConfig(), wrapped=WrappedConfig(steps=steps))
+
+
+def written(space: gym.Space[Any], observation: object) -> tuple[str, list[Any]]:
+    reader = reader_of(space, "one")
+    out = np.full(reader.shape, 77, np.uint8 if reader.form == "tokens" else np.float32)
+    reader.write(observation, out)
+    return reader.form, out.tolist()
+
+
+def test_a_minigrid_view_is_a_token_for_each_channel_of_each_pixel_and_one_for_the_direction() -> None:
+    world = build("gymnasium:MiniGrid-Empty-5x5-v0")
+    assert isinstance(world, GymnasiumWorld)
+    obs = begun(world, [1, 2]).obs[1, 0]
+    seen = world.copies[1].unwrapped.gen_obs()  # type: ignore[attr-defined]
+    assert world.spaces.obs == (7 * 7 * 3 + 1, 3)
+    for row, column, channel in np.ndindex(7, 7, 3):
+        position = row * 7 + column
+        token = obs[position * 3 + channel]
+        assert token.tolist() == [position, channel, seen["image"][row, column, channel]]
+    assert obs[-1].tolist() == [BESIDE, 3, seen["direction"]]
+    assert world.spaces.actions == ("left", "right", "forward", "pickup", "drop", "toggle", "done")
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "wanted"),
+    [
+        (gym.Box(0, 9, (2,), np.uint8), np.array([4, 5], np.uint8), ("tokens", [[0, 0, 4], [1, 0, 5]])),
+        (gym.Box(0, 9, (1, 2), np.uint8), np.array([[4, 5]], np.uint8), ("tokens", [[0, 0, 4], [1, 0, 5]])),
+        (gym.Box(0, 9, (1, 1, 2), np.uint8), np.array([[[4, 5]]], np.uint8), ("tokens", [[0, 0, 4], [0, 1, 5]])),
+        (gym.Box(0, 1, (2, 1)), np.array([[0.5], [1]], np.float32), ("vector", [0.5, 1])),
+        (gym.Discrete(3, start=2), 3, ("vector", [0, 1, 0])),
+        (
+            gym.Dict({"a": gym.Discrete(2), "b": gym.Box(0, 1, (1,))}),
+            {"a": 1, "b": np.array([0.5])},
+            ("vector", [0, 1, 0.5]),
+        ),
+        (gym.MultiBinary(2), np.array([1, 0], np.int8), ("vector", [1, 0])),
+    ],
+)
+def test_an_observation_is_written_as_its_space_says(
+    space: gym.Space[Any], observation: object, wanted: tuple[str, list[Any]]
+) -> None:
+    assert written(space, observation) == wanted
+
+
+@pytest.mark.parametrize(
+    ("space", "told"),
+    [
+        (gym.Text(5), "Text"),
+        (gym.Dict({"said": gym.Tuple([gym.Text(5)]), "seen": gym.Box(0, 1, (2,))}), "Text"),
+        (gym.Sequence(gym.Discrete(2)), "Sequence"),
+        (gym.Box(0, 255, (210, 160, 3), np.uint8), "33600 pixels cannot be tokens: at most 254"),
+        (gym.Box(0, 255, (255,), np.uint8), "255 pixels"),
+    ],
+)
+def test_observations_that_cannot_be_used_are_refused_with_their_space(space: gym.Space[Any], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        reader_of(space, "one")
+    assert told in str(refused.value)
+    assert "gymnasium.wrappers" in str(refused.value)
+
+
+@pytest.mark.parametrize("space", [gym.Box(-1, 1, (1,)), gym.MultiDiscrete([2, 3])])
+def test_actions_that_are_not_discrete_are_refused_with_their_space(space: gym.Space[Any]) -> None:
+    with pytest.raises(ConfigError, match=r"actions of (Box|MultiDiscrete).* cannot be used: wanted is a Discrete"):
+        actions_of(space, None, "one")
+
+
+def test_an_environment_with_continuous_actions_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="Pendulum-v1: actions of Box"):
+        build("gymnasium:Pendulum-v1")
+
+
+def test_an_episode_that_ends_by_itself_is_terminated_and_one_that_is_long_truncated() -> None:
+    world = build("gymnasium:CartPole-v1", steps=15)
+    row = begun(world, [1, 2])
+    ends = []
+    for step in range(1, 16):
+        actions = np.array([[1], [step % 2]])
+        row = row_of(world)
+        world.step_(actions, *row)
+        ends.append((row.terminated[:, 0].tolist(), row.truncated[:, 0].tolist()))
+        if row.terminated[0, 0]:
+            world.begin_(np.array([True, False]), np.array([1, 0]), row.obs)
+    assert [True, False] in [terminated for terminated, _ in ends]
+    assert ends[-1][1][1]
+    assert not any(truncated[1] for _, truncated in ends[:-1])
+
+
+def test_an_agent_that_left_sees_padding_is_paid_nothing_and_stays_over() -> None:
+    world = build("pettingzoo:parting", envs=4)
+    assert isinstance(world, PettingZooWorld)
+    rows = play(world, begun(world, [1, 2, 3, 4]), 6, lambda _, actions: actions.fill(2))
+    for env, agent in np.ndindex(4, 3):
+        gone = [bool((row.terminated | row.truncated)[env, agent]) for row in rows]
+        left = gone.index(True)
+        assert gone == [False] * left + [True] * (6 - left)
+        assert left + 1 in {3, 4, 6}
+        assert all(bool(row.terminated[env, agent]) == (left + 1 == 3) for row in rows[left:])
+        assert [float(row.reward[env, agent]) for row in rows] == [7.0] * (left + 1) + [0.0] * (5 - left)
+        assert [bool((row.obs[env, agent] == PADDING).all()) for row in rows] == [False] * (left + 1) + [True] * (
+            5 - left
+        )
+
+
+def test_agents_of_different_spaces_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"observations of adversary_0 are of Box.* those of agent_0 of Box"):
+        build("pettingzoo:mpe2.simple_tag_v3")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mettagrid", "no world 'mettagrid': there is forage, gymnasium:ID"),
+        ("gymnasium:", "no world 'gymnasium:'"),
+        ("forage:12", "no world 'forage:12'"),
+        ("gymnasium:Nope-v0", "world gymnasium:Nope-v0: Environment `Nope` doesn't exist"),
+        ("gymnasium:no_such_package:Nope-v0", "world gymnasium:no_such_package:Nope-v0"),
+        ("pettingzoo:no_such_module", "world pettingzoo:no_such_module cannot be imported"),
+        ("pettingzoo:json", "world pettingzoo:json: the module has no parallel_env"),
+    ],
+)
+def test_a_world_that_is_not_there_is_refused_by_name(name: str, told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        build(name)
+    assert told in str(refused.value)
+
+
+class Still:
+    """A teacher of someone else's."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def begin_(self, which: object) -> None: ...
+
+    def step_batch(self, obs: object, actions_out: object) -> None: ...
+
+
+class NoTeacher:
+    """Something else that takes a world."""
+
+    def __init__(self, world: World) -> None: ...
+
+    def begin_(self, which: object) -> None: ...
+
+
+def teacher(name: str, world: World) -> Teacher:
+    return build_teacher(name, world, torch.Generator())
+
+
+def test_a_teacher_of_ones_own_is_built_with_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parting.Still", Still, raising=False)
+    world = build("gymnasium:CartPole-v1")
+    found = teacher("parting:Still", world)
+    assert isinstance(found, Still)
+    assert found.world is world
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("wise", "no teacher 'wise': there is search, babyai, random, package.module:Class"),
+        ("search", "the teacher `search` knows the world `forage` only"),
+        ("babyai", "the teacher `babyai` knows BabyAI's levels only"),
+        ("no_such_module:Wise", "teacher 'no_such_module:Wise' cannot be imported"),
+        ("parting:Wise", "teacher 'parting:Wise' cannot be imported"),
+        ("parting:NoTeacher", "teacher 'parting:NoTeacher' is none: wanted are the methods begin_ and step_batch"),
+    ],
+)
+def test_a_teacher_that_is_not_there_or_does_not_fit_is_refused(
+    name: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parting.NoTeacher", NoTeacher, raising=False)
+    with pytest.raises(ConfigError) as refused:
+        teacher(name, build("gymnasium:MiniGrid-Empty-5x5-v0"))
+    assert told in str(refused.value)
+
+
+def test_episodes_without_steps_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"wrapped\.steps = 0: must be 1 or more"):
+        WrappedConfig(steps=0)
+
+
+def test_a_copy_is_closed_with_its_world() -> None:
+    world = build("gymnasium:CartPole-v1", envs=1)
+    assert isinstance(world, GymnasiumWorld)
+    closed = []
+    world.copies[0] = _Closing(world.copies[0], closed)
+    world.close()
+    assert closed == [True]
+
+
+class _Closing(gymnasium.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env: gymnasium.Env[Any, Any], closed: list[bool]) -> None:
+        super().__init__(env)
+        self.closed = closed
+
+    def close(self) -> None:
+        self.closed.append(True)

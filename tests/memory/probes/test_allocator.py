@@ -1,0 +1,66 @@
+"""The allocator's totals against blocks that were taken and given back."""
+
+import ctypes
+import subprocess
+import sys
+
+import pytest
+
+from flatwater.memory.probes.allocator import _kept_bytes, heap
+
+BLOCKS, SIZE = 400, 64 << 10
+FRAGMENTED = f"""
+import ctypes
+from flatwater.memory.probes.allocator import heap
+from flatwater.memory.probes.process import resident_bytes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+heap(), resident_bytes()
+before, began = heap(), resident_bytes()
+blocks = [libc.malloc({SIZE}) for _ in range({BLOCKS})]
+for block in blocks:
+    ctypes.memset(block, 1, {SIZE})
+for block in blocks[::2]:
+    libc.free(ctypes.c_void_p(block))
+libc.malloc_trim(0)
+after = heap()
+print(after.in_use - before.in_use, after.free - before.free, after.kept - before.kept, resident_bytes() - began)
+"""
+
+
+def test_the_heap_knows_what_is_in_use_and_what_was_freed() -> None:
+    before = heap()
+    if before is None:
+        pytest.skip("no glibc 2.33")
+    blocks = [ctypes.create_string_buffer(100_000) for _ in range(100)]
+    held = heap()
+    assert held is not None
+    assert 10_000_000 <= held.in_use - before.in_use < 11_000_000
+    del blocks
+    after = heap()
+    assert after is not None
+    assert after.in_use - before.in_use < 1_000_000
+
+
+def test_of_free_blocks_only_the_ends_stay_resident_after_a_trim() -> None:
+    """Every other of 400 blocks of 64 KiB is freed: 12.5 MiB are free, and of each a page in two halves is kept."""
+    if heap() is None:
+        pytest.skip("no glibc 2.33")
+    ran = subprocess.run([sys.executable, "-c", FRAGMENTED], capture_output=True, text=True, check=True)
+    in_use, free, kept, resident = map(int, ran.stdout.split())
+    half = BLOCKS // 2
+    assert in_use == pytest.approx(half * SIZE, rel=0.05)
+    assert free == pytest.approx(half * SIZE, rel=0.05)
+    assert kept == pytest.approx(half * 4096, rel=0.2)
+    assert resident == pytest.approx(in_use + kept, rel=0.1)
+
+
+def test_small_chunks_stay_whole_and_of_large_ones_a_page() -> None:
+    report = (
+        b'<malloc version="1"><heap nr="0"><sizes>'
+        b'<size from="33" to="48" total="480" count="10"/>'
+        b'<size from="100000" to="200000" total="450000" count="3"/>'
+        b'<unsorted from="65" to="9000" total="9065" count="2"/>'
+        b"</sizes></heap></malloc>"
+    )
+    assert _kept_bytes(report) == 480 + 3 * 4096 + 2 * 4096

@@ -1,0 +1,112 @@
+"""Growth per boundary, told per unit: the conversions, the share explained, what has stopped growing."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.leaks.record import Reading
+from flatwater.memory.watch.books import Row, converted, explained_share, goes_on, keep_, scale_of, without_doubt
+
+MIB = 1 << 20
+READING = Reading(step=0, resident=0, file_mapped=0, in_use=0, free=0, owned={}, planned={}, limit=None, rates={})
+LEAK = Finding(
+    verdict="leak",
+    owner="train.KEPT",
+    holders=("train.py, global KEPT",),
+    made_at=None,
+    bytes_per_step=float(MIB),
+    interval=(0.5 * MIB, 2.0 * MIB),
+    share=1.0,
+    count=1,
+    what="",
+    plateau_bytes=None,
+    plateau_step=150,
+    limit_bytes=None,
+    limit_step=None,
+    advice="",
+    fingerprint="",
+)
+
+
+def rows(residents: list[int], steps_each: int = 10, episodes_each: int = 1) -> list[Row]:
+    """One row for each resident size, with so many env steps and episodes between two."""
+    return [
+        Row(
+            seconds=float(i),
+            counts={"step": i * (steps_each - episodes_each), "episode": i * episodes_each},
+            reading=replace(READING, step=i * steps_each, resident=size, in_use=size),
+        )
+        for i, size in enumerate(residents)
+    ]
+
+
+def test_the_slowest_regular_boundary_is_the_unit() -> None:
+    scale = scale_of(rows([0] * 21))
+    assert (scale.unit, scale.per_unit, scale.count) == ("episode", 10.0, 20)
+
+
+def test_a_boundary_of_the_beginning_only_is_no_unit() -> None:
+    late = [replace(row, counts=row.counts | {"epoch": min(6, i)}) for i, row in enumerate(rows([0] * 41))]
+    assert scale_of(late).unit == "episode"
+    assert scale_of([replace(row, counts={"tick": 1}) for row in rows([0] * 11)]).unit == "second"
+
+
+@given(steps=st.integers(2, 1000), rate=st.floats(1, 1e9))
+def test_bytes_per_unit_are_those_of_its_boundaries(steps: int, rate: float) -> None:
+    scale = scale_of(rows([0] * 21, steps_each=steps))
+    told = converted(replace(LEAK, bytes_per_step=rate), scale)
+    assert told.bytes_per_step == pytest.approx(rate * steps)
+    assert told.interval[0] / LEAK.interval[0] == pytest.approx(steps)
+    assert told.unit == "episode"
+
+
+def test_a_forecast_is_moved_to_the_unit() -> None:
+    """Row 20 is at boundary 200 and episode 20; 50 boundaries later are 5 episodes later."""
+    scale = scale_of(rows([0] * 21))
+    assert converted(replace(LEAK, plateau_step=250), scale).plateau_step == 25
+
+
+def test_growth_with_an_owner_is_explained_and_the_rest_is_not() -> None:
+    grown = rows([i * 10 * MIB for i in range(21)])
+    assert explained_share(grown, [LEAK]) == pytest.approx(1.0)
+    assert explained_share(grown, [replace(LEAK, bytes_per_step=0.25 * MIB)]) == pytest.approx(0.25)
+    assert explained_share(grown, []) == 0.0
+    freed = [replace(row, reading=replace(row.reading, free=row.reading.resident // 2)) for row in grown]
+    assert explained_share(freed, []) == pytest.approx(0.5)
+
+
+def test_noise_needs_no_explanation() -> None:
+    assert explained_share(rows([400 * MIB] * 20 + [400 * MIB + MIB // 2]), []) == 1.0
+
+
+def test_what_was_loaded_and_stays_does_not_go_on() -> None:
+    loaded = rows([min(i, 10) * 10 * MIB for i in range(40)])
+    assert not goes_on(LEAK, 100, loaded)
+    assert goes_on(LEAK, 100, rows([i * 10 * MIB for i in range(40)]))
+    assert goes_on(LEAK, 370, loaded)  # three readings later nobody can tell
+
+
+def test_growth_in_bursts_goes_on_between_them() -> None:
+    bursts = rows([i // 6 * 60 * MIB for i in range(40)])
+    assert all(goes_on(LEAK, since, bursts) for since in range(60, 240, 10))
+
+
+def test_native_growth_is_what_owners_leave() -> None:
+    native = replace(LEAK, verdict="native", owner="memory outside of Python", holders=())
+    grown = rows([i * 10 * MIB for i in range(21)])
+    assert without_doubt([LEAK, native], grown) == [LEAK]
+    half = replace(LEAK, bytes_per_step=0.5 * MIB)
+    assert [found.bytes_per_step for found in without_doubt([half, native], grown)] == [0.5 * MIB, 0.5 * MIB]
+
+
+@given(st.integers(1, 1000))
+def test_rows_are_bounded_and_keep_their_ends(count: int) -> None:
+    kept: list[Row] = []
+    for i in range(count):
+        keep_(kept, Row(float(i), {}, READING))
+    assert len(kept) <= 200
+    assert (kept[0].seconds, kept[-1].seconds) == (0.0, float(count - 1))
+    assert [row.seconds for row in kept] == sorted(row.seconds for row in kept)

@@ -1,0 +1,168 @@
+"""`with flatwater.watch()` on programs that grow and programs that do not."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flatwater
+from flatwater.errors import ConfigError
+
+HISTORY: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> Iterator[None]:
+    yield
+    HISTORY.clear()
+
+
+def keep() -> None:
+    HISTORY.append(np.ones(1 << 16))
+
+
+def play(act: Callable[[], Any], rounds: int = 100, **options: Any) -> Any:
+    """A loop of rounds that take 20 ms each."""
+    with flatwater.watch(**options) as watched:
+        for _ in range(rounds):
+            act()
+            time.sleep(0.02)
+            watched.step()
+    return watched
+
+
+def test_a_leak_is_told_when_it_is_found_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    rounds = 0
+    with flatwater.watch() as watched:
+        while not watched._told and rounds < 600:  # in a process with many objects it takes longer
+            keep()
+            time.sleep(0.02)
+            watched.step()
+            rounds += 1
+    (found,) = watched.findings()
+    assert (found.verdict, found.owner, found.unit) == ("leak", f"{__name__}.HISTORY", "round")
+    assert found.bytes_per_step == pytest.approx(1 << 19, rel=0.05)
+    assert (found.made_at.function, found.made_at.operation) == ("keep", "numpy")
+    summary = watched.summary()
+    assert summary["steps"] == rounds
+    assert [each["owner"] for each in summary["findings"]] == [found.owner]
+    assert summary["explained_share"] > 0.8
+
+    told = capsys.readouterr().err
+    assert told.count("HISTORY grows by 512.") == 2, told
+    assert told.startswith("flatwater, round ")
+    assert f"flatwater: 1 finding · {rounds} rounds in " in told
+    assert max(map(len, told.splitlines())) <= 100
+
+
+def test_a_flat_program(capsys: pytest.CaptureFixture[str]) -> None:
+    watched = play(lambda: np.ones(1 << 18).sum(), unit="batch")
+    assert watched.findings() == []
+    assert watched.summary()["unit"] == "batch"
+    told = capsys.readouterr().err
+    assert told.startswith("flatwater: nothing grows · 100 batches in ")
+
+
+def test_forecasts_end_at_the_budget() -> None:
+    watched = play(keep, report=False, budget="4 TiB")
+    (found,) = watched.findings()
+    assert found.limit_bytes == 4 << 40
+    assert found.limit_step is not None
+    left = (4 << 40) - watched.summary()["resident_bytes"]
+    assert found.limit_step == pytest.approx(left / found.bytes_per_step, rel=0.1)
+
+
+def test_without_report_nothing_is_printed_and_nothing_is_kept(
+    capsys: pytest.CaptureFixture[str], expect_freed: Callable[[object], None]
+) -> None:
+    watched = play(lambda: None, rounds=3, report=False)
+    assert capsys.readouterr() == ("", "")
+    assert watched.summary()["steps"] == 3
+    expect_freed(watched)
+    expect_freed(watched._process)
+
+
+def test_what_the_program_raises_comes_out_and_the_watch_is_closed() -> None:
+    with pytest.raises(ZeroDivisionError), flatwater.watch(report=False) as watched:
+        _ = 1 / 0
+    assert watched.summary()["unseen"]
+    with flatwater.watch(report=False):
+        pass
+
+
+def test_a_watch_inside_of_a_watch_is_refused_and_the_outer_goes_on() -> None:
+    with flatwater.watch(report=False) as outer:
+        with pytest.raises(ConfigError, match="there can be one only"), flatwater.watch():
+            pass
+        outer.step()
+    assert outer.summary()["steps"] == 1
+
+
+def test_each_is_used_once_and_while_it_is_open() -> None:
+    watched = flatwater.watch(report=False)
+    with pytest.raises(ConfigError, match="the watch is not open"):
+        watched.step()
+    for ask in (watched.findings, watched.summary):
+        with pytest.raises(ConfigError, match="the watch has not begun"):
+            ask()
+    with watched:
+        pass
+    with pytest.raises(ConfigError, match="the watch is not open"):
+        watched.step()
+    with pytest.raises(ConfigError, match="this watch has been used"), watched:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"unit": "two words"}, "unit = 'two words': must be one word"),
+        ({"budget": "much"}, "'much' is not an amount of memory"),
+        ({"budget": 0}, "budget = 0: must be positive"),
+    ],
+)
+def test_options_that_cannot_work(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        flatwater.watch(**options)
+
+
+def test_importing_flatwater_imports_nothing_else() -> None:
+    program = """
+import sys
+before = set(sys.modules)
+import flatwater
+print(*sorted(set(sys.modules) - before))
+flatwater.watch, flatwater.expect_freed
+print(*{"torch", "numpy", "pytest"} & set(sys.modules))
+try:
+    flatwater.wacht
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, env=paths()
+    )
+    loaded, heavy, error = done.stdout.splitlines()
+    assert "flatwater" in loaded.split()
+    assert not [name for name in loaded.split() if name.startswith("flatwater.")]
+    assert heavy == ""
+    assert error == "module 'flatwater' has no attribute 'wacht'"
+
+
+def paths() -> dict[str, str]:
+    """An environment in which `-S` finds the packages, and no start-up file loads any."""
+    source = Path(flatwater.__file__).parents[1]
+    packages = Path(np.__file__).parents[1]
+    return {"PYTHONPATH": f"{source}:{packages}"}
+
+
+def test_the_types_are_those_of_the_functions() -> None:
+    """`__init__.pyi` stands beside `__init__.py`: each name is in both."""
+    stub = Path(flatwater.__file__).with_suffix(".pyi").read_text()
+    names = [line.rpartition(" as ")[2] for line in stub.splitlines() if line.startswith("from")]
+    assert sorted(names) == sorted(flatwater._LAZY)

@@ -1,0 +1,170 @@
+"""One watched process: boundaries cost nothing, readings follow the pace, arrays that fill are told from leaks."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.leaks.record import Reading
+from flatwater.memory.watch.books import Row
+from flatwater.memory.watch.pace import CREDIT, LONGEST, QUICK, SLICE, Pace, put_off_, share_of, slice_of
+from flatwater.memory.watch.parts import named
+from flatwater.memory.watch.process import ProcessWatch
+
+MIB = 1 << 20
+
+
+def test_a_boundary_costs_as_much_as_a_few_calls() -> None:
+    """Less than 2 µs; compared with calls that read the clock, which a busy machine slows down as much."""
+    watch = ProcessWatch()
+    watch.step("update")
+    ratios = []
+    for _ in range(7):
+        began = time.perf_counter()
+        for _ in range(10_000):
+            watch.step("update")
+        between = time.perf_counter()
+        for _ in range(10_000):
+            _clocked(watch)
+        ratios.append((between - began) / (time.perf_counter() - between))
+    watch.close(conclude=False)
+    assert min(ratios) < 8
+    assert watch.counts["update"] == 70_001
+
+
+def _clocked(watch: ProcessWatch) -> float:
+    return time.monotonic() - watch.censuses
+
+
+def test_slow_boundaries_are_all_read() -> None:
+    watch = ProcessWatch()
+    for _ in range(6):
+        watch.step("update")
+        time.sleep(0.21)
+    summary = watch.summary()
+    watch.close(conclude=False)
+    assert (summary["readings"], summary["steps"], summary["unit"]) == (6, 6, "update")
+
+
+def test_a_unit_that_is_given_is_the_only_clock() -> None:
+    watch = ProcessWatch(unit="round")
+    for _ in range(4):
+        watch.step("update")
+        watch.step("round")
+        time.sleep(0.06)
+    summary = watch.summary()
+    watch.close(conclude=False)
+    assert (summary["readings"], summary["steps"], summary["unit"]) == (4, 4, "round")
+
+
+def test_nothing_is_read_after_the_end() -> None:
+    watch = ProcessWatch()
+    watch.step("update")
+    watch.close()
+    watch.close()
+    time.sleep(0.06)
+    watch.step("update")
+    assert watch.summary()["readings"] == 1
+
+
+@given(costs=st.lists(st.floats(1e-4, 2.0), min_size=1, max_size=200), digging=st.booleans(), counting=st.booleans())
+def test_digging_is_paid_back(costs: list[float], *, digging: bool, counting: bool) -> None:
+    """After each reading the next one waits until what was spent is within the share, or as long as is allowed."""
+    pace, now = Pace(began=0.0), 0.0
+    for cost in costs:
+        now += cost
+        put_off_(pace, now, cost, {"update": 1}, digging=digging, counting=counting)
+        assert pace.due - now >= min(QUICK, LONGEST) - 1e-9
+        over = pace.spent > CREDIT + share_of(digging=digging, counting=counting) * pace.due + 1e-6
+        assert not over or pace.due - now >= LONGEST - 1e-6
+        now = pace.due
+
+
+def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
+    pace = Pace(began=0.0)
+    assert slice_of(pace, 100.0, 10_000) == SLICE
+    assert slice_of(pace, 100.0, 10) == 2.0
+
+
+def test_the_part_that_became_slower_is_named() -> None:
+    parts, rows, now, before = dict[tuple[str, str], float](), list[Row](), 0.0, "update"
+    for step in range(90):
+        for kind, took in (("step", 0.001), ("update", 0.002 + 0.001 * step)):
+            now += took
+            parts[before, kind] = parts.get((before, kind), 0.0) + took
+            before = kind
+        rows.append(Row(now, {}, replace(READING, step=2 * step), 0, dict(parts)))
+    found = named(replace(LEAK, verdict="slowdown", owner="the program", what="slow"), rows)
+    assert found.owner == "from step to update"
+    assert found.fingerprint != LEAK.fingerprint
+    assert named(LEAK, rows) == LEAK
+
+
+READING = Reading(step=0, resident=0, file_mapped=0, in_use=0, free=0, owned={}, planned={}, limit=None, rates={})
+LEAK = Finding(
+    verdict="leak",
+    owner="train.KEPT",
+    holders=("train.py, global KEPT",),
+    made_at=None,
+    bytes_per_step=1.0,
+    interval=(0.5, 2.0),
+    share=1.0,
+    count=1,
+    what="",
+    plateau_bytes=None,
+    plateau_step=None,
+    limit_bytes=None,
+    limit_step=None,
+    advice="",
+    fingerprint="",
+)
+
+
+def test_the_anchor_is_the_slowest_boundary_that_comes_by_often_enough() -> None:
+    pace = Pace(began=0.0)
+    put_off_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, digging=False)
+    assert pace.anchor == "episode"
+    put_off_(pace, 10.0, 0.001, {"epoch": 5}, digging=False)
+    assert (pace.anchor, pace.late) == (None, pace.due)
+
+
+FILLING = """
+import numpy as np
+from flatwater.memory.leaks.census import take_census
+from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.watch.pages import Pages, find_, owned_, planned
+
+MIB = 1 << 20
+
+
+class Replay:
+    def __init__(self):
+        self.frames = np.zeros(32 * MIB, dtype=np.uint8)
+
+
+def main():
+    replay = Replay()
+    replay.frames[: 4 * MIB] = 1
+    pages = Pages()
+    find_(pages, take_census(Roots()))
+    (path,) = [path for path in planned(pages) if path.endswith("replay.frames")]
+    assert planned(pages)[path] == 32 * MIB
+    assert abs(owned_(pages)[path] - 4 * MIB) <= 2 * MIB  # the system may back it with huge pages
+    replay.frames[:] = 1
+    assert owned_(pages)[path] >= 31 * MIB
+    del replay
+    assert path not in owned_(pages)
+
+
+main()
+"""
+
+
+def test_an_array_that_fills_is_owned_by_its_touched_pages() -> None:
+    """In a process of its own: an allocator that has freed memory before may give pages that were touched already."""
+    ended = subprocess.run([sys.executable, "-c", FILLING], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,273 @@
+"""The plugin on small test files, run by a pytest of their own as a user would run them."""
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+FILE = """\
+import gc, unittest
+import numpy as np, pytest
+import flatwater
+from functools import lru_cache
+from pathlib import Path
+
+flat = pytest.mark.flat
+HISTORY, RECORDS, REGISTRY = [], [], {}
+TOUCHED = [0]
+TABLE = np.zeros(64 << 20, dtype=np.uint8)
+
+def act():
+    return np.ones(1 << 15)
+
+@flat(rounds=16)
+def test_leak():
+    HISTORY.append(act())
+
+@flat(rounds=16)
+def test_leak_of_small_objects():
+    RECORDS.extend({"reward": float(i)} for i in range(1000))
+
+@pytest.fixture
+def buffer():
+    kept = []
+    yield kept
+
+@flat(rounds=16)
+@pytest.mark.parametrize("pages", [32, 64])
+def test_fixture(buffer, pages):
+    buffer.append(bytearray(pages << 12))
+
+class TestGroup:
+    @flat(rounds=16)
+    def test_method(self):
+        self.kept = [*vars(self).get("kept", []), act()]
+
+@flat(rounds=16)
+def test_first_touch():
+    TOUCHED[0] += 1
+    TABLE[TOUCHED[0] << 20 : (TOUCHED[0] + 1) << 20] = 1
+
+@flat(rounds=16)
+def test_flat():
+    np.ones(1 << 20).sum()
+    [np.ones(100) for _ in range(1000)]
+
+@pytest.fixture
+def no_collection():
+    gc.disable()
+    yield
+    gc.enable()
+
+class Node:
+    pass
+
+@flat(rounds=16)
+def test_flat_cycles(no_collection):
+    node = Node()
+    node.itself, node.data = node, act()
+
+@lru_cache(maxsize=8)
+def table(key):
+    return np.ones(1 << 17)
+
+@flat(rounds=16)
+@pytest.mark.parametrize("start", [[0]])
+def test_flat_cache_that_is_full(start):
+    start[0] += 1
+    table(start[0])
+
+@flat(rounds=16)
+@pytest.mark.parametrize("kept", [[]])
+def test_flat_after_one_late_step(kept):
+    kept.append(None)
+    if len(kept) == 8:
+        kept[0] = np.ones(1 << 21)
+
+@flat(rounds=16)
+@pytest.mark.parametrize("kept", [[]])
+def test_flat_below_the_growth(kept):
+    kept.append(np.ones(1 << 10))
+
+@flat(rounds=16, growth="20 MiB")
+@pytest.mark.parametrize("kept", [[]])
+def test_flat_as_allowed(kept):
+    kept.append(act())
+
+@pytest.fixture
+def counted():
+    calls = []
+    yield calls
+    assert len(calls) == 12
+
+@flat(rounds=12, warmup=3)
+def test_runs_as_often_as_asked(counted):
+    counted.append(1)
+
+@flat(rounds=12)
+@pytest.mark.parametrize("calls", [[]])
+def test_own_failure(calls):
+    calls.append(1)
+    assert len(calls) < 3
+
+class TestOld(unittest.TestCase):
+    @flat
+    def test_case(self):
+        pass
+
+@flat
+async def test_async():
+    pass
+
+@flat(rounds=3)
+def test_few_rounds():
+    pass
+
+@flat(size=3)
+def test_unknown_argument():
+    pass
+
+@flat(growth="much")
+def test_no_amount():
+    pass
+
+class Env:
+    pass
+
+def test_freed(expect_freed):
+    env = Env()
+    env.itself = env
+    expect_freed(env)
+
+def test_kept_in_a_dict(expect_freed):
+    env = Env()
+    expect_freed(env)
+    REGISTRY["envs"] = [None, env]
+
+def test_kept_array():
+    array = np.ones(3)
+    flatwater.expect_freed(array)
+    REGISTRY["array"] = {"best": array}
+
+def test_kept_by_a_closure(expect_freed, buffer):
+    env = Env()
+    expect_freed(env)
+    buffer.append(lambda: env)
+
+def test_a_failure_of_its_own_comes_first(expect_freed):
+    env = Env()
+    expect_freed(env)
+    raise AssertionError("its own")
+
+def test_list():
+    flatwater.expect_freed([])
+"""
+
+
+def line(text: str, which: int = 0) -> str:
+    """Where the text stands in the file."""
+    numbers = [number for number, content in enumerate(FILE.splitlines(), start=1) if text in content]
+    return f"test_agent.py:{numbers[which]}"
+
+
+ALONE = ["-p", "flatwater.memory.watch.pytest_plugin", "-p", "pytest_randomly"]
+"""Options of a run without the plugins that are installed here: it begins sooner."""
+
+
+def run(folder: Path, *options: str) -> dict[str, str]:
+    """Each test's message; empty where it passed."""
+    (folder / "test_agent.py").write_text(FILE)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "--strict-markers", "--junitxml=out.xml", *options]
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if options == tuple(ALONE) else {}
+    environment = os.environ | alone
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1, done.stdout + done.stderr
+    cases = ET.parse(folder / "out.xml").getroot().iter("testcase")
+    return {case.attrib["name"]: "\n".join(part.text or "" for part in case) for case in cases}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return run(tmp_path_factory.mktemp("plugin"), *ALONE)
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ("test_leak", ["leak: test_agent.HISTORY grows by 256.", f"made at {line('(1 << 15)')} in act (numpy)"]),
+        ("test_leak_of_small_objects", ["leak: test_agent.RECORDS", f"made at {line('range(1000)')}"]),
+        ("test_fixture[32]", ["leak: fixture buffer grows by 128.", f"made at {line('pages << 12')} in test_fixture"]),
+        ("test_fixture[64]", ["leak: fixture buffer grows by 256.", f"made at {line('pages << 12')} in test_fixture"]),
+        ("test_method", ["leak: the test's self.kept", "in act (numpy)"]),
+        (
+            "test_first_touch",
+            ["filling: test_agent.TABLE grows by", "of 64.00 MiB planned, touched for the first time"],
+        ),
+        ("test_own_failure[calls0]", ["assert 3 < 3"]),
+        ("test_case", ["test_case cannot be repeated"]),
+        ("test_async", ["test_async is asynchronous"]),
+        ("test_few_rounds", ["rounds = 3: must be 9 or more"]),
+        ("test_unknown_argument", ["flat of test_unknown_argument", "'size'"]),
+        ("test_no_amount", ["'much' is not an amount of memory"]),
+        (
+            "test_kept_in_a_dict",
+            [
+                "Env is still alive",
+                f"{line('expect_freed(env)', 1)} expects",
+                "test_agent.py, global REGISTRY: dict",
+                "[1]: Env",
+            ],
+        ),
+        (
+            "test_kept_array",
+            ["ndarray is still alive", "global REGISTRY: dict", "['array']: dict of 1", "['best']: nd"],
+        ),
+        ("test_kept_by_a_closure", ["held by fixture buffer: list of 1", "env, in the closure of <lambda>: Env"]),
+        ("test_a_failure_of_its_own_comes_first", ["its own"]),
+        ("test_list", ["a list cannot be watched"]),
+    ],
+)
+def test_what_is_told(told: dict[str, str], test: str, words: list[str]) -> None:
+    missing = [word for word in words if word not in told[test]]
+    assert not missing, told[test]
+
+
+def test_flat_tests_pass(told: dict[str, str]) -> None:
+    flat = {
+        test: message for test, message in told.items() if test.startswith(("test_flat", "test_freed", "test_runs"))
+    }
+    assert len(flat) == 8
+    assert not any(flat.values()), flat
+
+
+def test_the_growth_that_failed_and_the_growth_allowed_are_told(told: dict[str, str]) -> None:
+    first = told["test_leak"].splitlines()[0]
+    assert first.startswith("test_leak grew by ")
+    assert first.endswith(" in the 11 rounds after a warm-up of 5; 1.00 MiB may be.")
+
+
+@pytest.mark.slow
+def test_as_installed_on_xdist_workers_in_any_order(told: dict[str, str], tmp_path: Path) -> None:
+    there = run(tmp_path, "-n", "2", "-k", "test_leak or test_kept or test_freed or test_flat_cycles")
+    assert len(there) == 7
+    assert {test for test, message in there.items() if message} == {test for test in there if told[test]}
+
+
+def test_loading_it_takes_milliseconds() -> None:
+    """Every test run of an environment with flatwater loads it."""
+    program = """
+import sys, time, pytest
+before, began = set(sys.modules), time.perf_counter()
+import flatwater.memory.watch.pytest_plugin
+print(time.perf_counter() - began, *sorted(set(sys.modules) - before))
+"""
+    runs = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(3)
+    ]
+    seconds, *loaded = min((run.stdout.split() for run in runs), key=lambda words: float(words[0]))
+    memory = ["memory", "memory.watch", "memory.watch.freed", "memory.watch.pytest_plugin"]
+    assert loaded == ["flatwater", "flatwater.errors", *(f"flatwater.{name}" for name in memory)]
+    assert float(seconds) < 0.02  # 1.5 ms on a quiet machine

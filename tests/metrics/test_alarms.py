@@ -1,0 +1,82 @@
+"""Alarms name who, say what to do, and are told once."""
+
+from collections import Counter
+from math import inf, nan
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatwater.metrics.alarms import (
+    CONSTANT,
+    Alarm,
+    by_member,
+    constant_policies,
+    never_trading,
+    news_,
+    not_finite,
+    not_finite_metrics,
+    recount,
+    skipped_steps,
+    tell,
+)
+
+
+@given(st.lists(st.floats(), max_size=8))
+def test_exactly_the_members_that_are_not_finite_are_named(values: list[float]) -> None:
+    found = not_finite(4, {"weights/actor": values})
+    bad = [str(n) for n, value in enumerate(values) if value != value or abs(value) == inf]  # noqa: PLR0124
+    assert len(found) == bool(bad)
+    for alarm in found:
+        assert (alarm.kind, alarm.where, alarm.round) == ("not finite", "weights/actor", 4)
+        assert alarm.message.startswith(f"weights/actor is NaN or infinite for member {', '.join(bad)}. ")
+        assert "resume from the last checkpoint" in alarm.message
+
+
+def test_each_place_has_its_own_remedy() -> None:
+    arrays = {f"{place}/x": [nan] for place in ("inputs", "losses", "gradients", "weights", "elsewhere")}
+    remedies = {alarm.message.split(". ", 1)[1] for alarm in not_finite(1, arrays)}
+    assert len(remedies) == 5
+
+
+def test_named_numbers_that_are_not_finite_are_found() -> None:
+    found = not_finite_metrics(2, {"losses/critic": nan, "fitness/mean": 1.0, "fitness/max": -inf})
+    assert [alarm.where for alarm in found] == ["losses/critic", "fitness/max"]
+    assert "fitness/max is -inf" in found[1].message
+
+
+def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
+    constant = constant_policies(1, by_member([0.0, CONSTANT, 2 * CONSTANT], champion=0.0))
+    assert [alarm.where for alarm in constant] == ["member 0", "member 1", "champion"]
+    idle = never_trading(1, {"member 0": 0, "champion": 3})
+    assert [alarm.where for alarm in idle] == ["member 0"]
+
+
+def test_a_deviation_that_is_not_a_number_is_an_alarm() -> None:
+    """A policy whose actions are NaN must not pass as one that varies."""
+    (alarm,) = constant_policies(1, {"member 0": nan, "member 1": 1.0})
+    assert (alarm.kind, alarm.where) == ("not finite", "member 0")
+
+
+def test_skipped_steps_are_counted_against_those_taken() -> None:
+    (alarm,) = skipped_steps(1, {"member 0": 0, "member 3": 5}, 32)
+    assert alarm.message.startswith("Member 3 skipped 5 of 32 optimizer steps")
+
+
+@given(st.lists(st.lists(st.sampled_from(["member 0", "member 1", "champion"]), max_size=3, unique=True), max_size=9))
+def test_an_alarm_is_told_once_and_counted_each_time(rounds: list[list[str]]) -> None:
+    seen: Counter[tuple[str, str]] = Counter()
+    told = [
+        alarm.where
+        for n, places in enumerate(rounds)
+        for alarm in news_(seen, never_trading(n, dict.fromkeys(places, 0)))
+    ]
+    everywhere = Counter(place for places in rounds for place in places)
+    assert sorted(told) == sorted(everywhere)
+    assert {where: count for (_, where), count in seen.items()} == everywhere
+    assert len(recount(seen)) == sum(count > 1 for count in everywhere.values())
+
+
+def test_alarms_of_one_kind_are_told_in_one_line() -> None:
+    alarms = [Alarm("never trades", "member 0", "It is idle.", 3), Alarm("not finite", "losses", "It is NaN.", 3)]
+    alarms.append(Alarm("never trades", "member 7", "It is idle too.", 3))
+    assert tell(alarms) == ["round 3: It is idle. The same holds for member 7.", "round 3: It is NaN."]

@@ -1,0 +1,145 @@
+"""Normalised observations: undone exactly, blind to later days, finite everywhere, in bounded memory."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from flatwater.errors import DataError
+from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES, SyntheticConfig
+from flatwater.panel.normalise import OBSERVATION_LIMIT, observation_panel, statistics
+from flatwater.panel.panel import FEATURES, Panel, build_panel
+from flatwater.panel.synthetic import synthetic_panel
+
+TRAIN = range(200)
+
+
+@pytest.fixture(scope="module")
+def panel() -> Panel:
+    config = SyntheticConfig(instruments=40, days=300, late_listings=0.5, delistings=0.3, halts=0.02)
+    return synthetic_panel(config).panel
+
+
+def observed(panel: Panel, features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES) -> torch.Tensor:
+    out = torch.full((len(panel.instruments), len(panel.dates), len(features)), torch.nan)
+    observation_panel(panel, features, statistics(panel, features, TRAIN), out)
+    return out
+
+
+def test_statistics_are_those_of_training_days(panel: Panel) -> None:
+    stats = statistics(panel, FEATURES, TRAIN)
+    for n in range(len(panel.instruments)):
+        for f in range(len(FEATURES)):
+            known = [float(x) for x in panel.values[: TRAIN.stop, n, f] if np.isfinite(x)]
+            mean = sum(known) / len(known) if known else 0
+            deviation = (sum((x - mean) ** 2 for x in known) / len(known)) ** 0.5 if known else 1
+            assert stats.mean[n, f] == pytest.approx(mean, rel=1e-12)
+            assert stats.deviation[n, f] == pytest.approx(deviation or 1, rel=1e-9)
+
+
+def test_a_range_and_a_slice_say_the_same(panel: Panel) -> None:
+    one, other = (statistics(panel, FEATURES, days) for days in (TRAIN, slice(0, 200)))
+    np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(one.deviation, other.deviation)
+
+
+def test_days_after_training_leave_no_trace(panel: Panel) -> None:
+    values = panel.values.copy()
+    values[TRAIN.stop :] *= 3
+    later = build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
+    assert torch.equal(observed(panel)[:, : TRAIN.stop], observed(later)[:, : TRAIN.stop])
+
+
+def test_scaling_back_gives_the_panel(panel: Panel) -> None:
+    stats = statistics(panel, FEATURES, TRAIN)
+    out = observed(panel, FEATURES).numpy()
+    back = (out * stats.deviation[:, None] + stats.mean[:, None]).transpose(1, 0, 2)
+    inside = np.isfinite(panel.values) & (np.abs(out.transpose(1, 0, 2)) < OBSERVATION_LIMIT)
+    assert inside.mean() > 0.5
+    scale = np.broadcast_to(stats.deviation + np.abs(stats.mean), back.shape)
+    assert (np.abs(back - panel.values)[inside] < 1e-6 * scale[inside]).all()
+
+
+def test_what_is_missing_is_zero_and_the_rest_is_bounded(panel: Panel) -> None:
+    out = observed(panel).numpy().transpose(1, 0, 2)
+    chosen = panel.values[:, :, [FEATURES.index(name) for name in DEFAULT_OBSERVATION_FEATURES]]
+    assert np.isnan(chosen).any()
+    assert (out[np.isnan(chosen)] == 0).all()
+    assert np.isfinite(out).all()
+    assert np.abs(out).max() <= OBSERVATION_LIMIT
+
+
+def test_an_unusable_close_hides_the_whole_day() -> None:
+    values = np.full((10, 2, 9), 5, dtype=np.float32)
+    values += np.arange(10, dtype=np.float32)[:, None, None]
+    values[4, 1, FEATURES.index("close")] = 0
+    dates = np.datetime64("2020-01-01") + np.arange(10)
+    panel = build_panel(values=values, dates=dates, instruments=("A", "B"))
+    out = torch.empty(2, 10, 2)
+    observation_panel(panel, ("close", "rsi"), statistics(panel, ("close", "rsi"), range(10)), out)
+    assert (out[1, 4] == 0).all()
+    assert (out[0, 4] != 0).all()
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e6])
+def test_a_constant_column_is_centred_and_not_scaled(constant: float) -> None:
+    values = np.full((20, 1, 9), constant, dtype=np.float32)
+    values[:, :, FEATURES.index("close")] = 1
+    values[19, 0, FEATURES.index("trix")] = constant + 2
+    dates = np.datetime64("2020-01-01") + np.arange(20)
+    panel = build_panel(values=values, dates=dates, instruments=("A",))
+    stats = statistics(panel, ("trix",), range(19))
+    assert stats.deviation[0, 0] == 1
+    out = torch.empty(1, 20, 1)
+    observation_panel(panel, ("trix",), stats, out)
+    np.testing.assert_allclose(out[0, :, 0], [0] * 19 + [2], atol=1e-6)
+
+
+def test_a_column_without_a_training_day_keeps_mean_0_and_deviation_1(panel: Panel) -> None:
+    values = panel.values.copy()
+    values[: TRAIN.stop, 7] = np.nan
+    late = build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
+    stats = statistics(late, FEATURES, TRAIN)
+    assert (stats.mean[7] == 0).all()
+    assert (stats.deviation[7] == 1).all()
+
+
+def test_temporaries_stay_a_few_megabytes() -> None:
+    values = np.random.default_rng(0).random((3000, 200, 9), dtype=np.float32)
+    dates = np.datetime64("2000-01-01") + np.arange(3000)
+    panel = build_panel(values=values, dates=dates, instruments=[f"{n}" for n in range(200)])
+    out = torch.empty(200, 3000, 5)
+    tracemalloc.start()
+    try:
+        stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, range(2500))
+        observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+    assert peak < values.nbytes / 2
+
+
+def test_the_block_is_written_where_it_is(panel: Panel) -> None:
+    out = torch.empty(40, 300, 5)
+    home = out.data_ptr()
+    stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
+    observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
+    assert out.data_ptr() == home
+    assert torch.equal(out, observed(panel))
+
+
+@pytest.mark.parametrize(
+    "out",
+    [torch.empty(300, 40, 5), torch.empty(40, 300, 5, dtype=torch.float64), torch.empty(40, 5, 300).transpose(1, 2)],
+)
+def test_a_block_of_another_form_is_refused(panel: Panel, out: torch.Tensor) -> None:
+    stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
+    with pytest.raises(ValueError, match="wanted contiguous float32"):
+        observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
+
+
+def test_an_unknown_feature_is_refused(panel: Panel) -> None:
+    with pytest.raises(DataError, match="'volume' is not in the panel"):
+        statistics(panel, ("close", "volume"), TRAIN)

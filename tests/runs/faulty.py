@@ -1,0 +1,51 @@
+"""Train a small run in which one of the faults of `faults.py` is planted, and print its findings as JSON.
+
+    python faulty.py FOLDER FAULT ROUNDS [OPTION ...]
+
+Fault 0 is none.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
+import faults
+from conftest import TINY
+from rich.console import Console
+
+from flatwater.cli.train import TrainErl
+from flatwater.runs.erl.composition import ErlRun, compose
+from flatwater.runs.folder import create_folder
+from flatwater.runs.session import train
+from flatwater.runs.unmirrored import Unmirrored
+from flatwater.trainers.loop import Phase
+
+
+def planted(composition: ErlRun, fault: int) -> ErlRun:
+    """The run, with a phase more."""
+    trainer = composition.trainer
+    plant = Phase("plant", lambda: 1, lambda _: faults.FAULTS[fault](trainer.run.progress.round))
+    return replace(composition, trainer=replace(trainer, phases=(*trainer.phases, plant)))
+
+
+def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
+    command = TrainErl.read("train erl", [*TINY, "--rounds", str(rounds), *options])
+    composition = compose(command.settings())
+    run = create_folder(folder, "erl")
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        train(
+            planted(composition, fault) if fault else composition,
+            run,
+            Console(file=nowhere),
+            first=True,
+            mirror=Unmirrored(),
+        )
+    lines = run.findings.read_text().splitlines() if run.findings.exists() else []
+    sys.stdout.write(json.dumps([json.loads(line) for line in lines]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

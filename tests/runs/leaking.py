@@ -1,0 +1,50 @@
+"""A small run that loses memory in every round until it is stopped.
+
+python leaking.py FOLDER SEED limit|budget
+"""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
+from conftest import TINY
+from rich.console import Console
+
+from flatwater.cli.train import TrainErl
+from flatwater.config.toml import dump_config
+from flatwater.memory.probes.process import resident_bytes
+from flatwater.runs.erl.composition import compose
+from flatwater.runs.folder import create_folder
+from flatwater.runs.session import train
+from flatwater.runs.unmirrored import Unmirrored
+from flatwater.trainers.loop import Phase
+
+LOST: list[bytes] = []
+MIB = 1 << 20
+
+
+def lose(_: int) -> None:
+    LOST.extend(os.urandom(MIB) for _ in range(12))
+
+
+def main(folder: Path, seed: int, kind: str) -> int:
+    command = TrainErl.read("train erl", [*TINY, "--rounds", "500", "--seed", str(seed)])
+    config = command.settings()
+    if kind == "budget":
+        compose(config)  # everything that a run imports is there now
+        config = replace(config, budget=str(resident_bytes() + 200 * MIB))
+    composition = compose(config)
+    trainer = composition.trainer
+    composition = replace(
+        composition, trainer=replace(trainer, phases=(*trainer.phases, Phase("lose", lambda: 1, lose)))
+    )
+    run = create_folder(folder, "erl")
+    # Resumed without the fault, and with all the memory that there is.
+    dump_config(replace(config, budget=None), run.config)
+    return train(composition, run, Console(width=100), first=True, mirror=Unmirrored()).exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

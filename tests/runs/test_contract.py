@@ -1,0 +1,102 @@
+"""The contract weighs what is there: pages once they are touched, the budget at every step, workers once."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from flatwater.cli.main import main
+from flatwater.cli.train import TrainErl
+from flatwater.memory.probes.process import resident_bytes
+from flatwater.runs.contract import STOP_SHARE, Contract
+from flatwater.runs.erl.composition import compose
+from flatwater.state.tree import nbytes
+
+CPU = torch.device("cpu")
+UNTOUCHED = """
+import json, sys
+import torch
+from flatwater.cli.train import TrainErl
+from flatwater.runs.erl.composition import compose
+from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.runs.contract import Contract
+
+options = [*sys.argv[1:], "--replay.windows", "stored", "--replay.capacity", "10000"]
+composition = compose(TrainErl.read("train erl", options).settings())
+contract, path = Contract(composition.trainer.run, composition.plan, torch.device("cpu")), "replay.windows.seen"
+windows = composition.trainer.run.replay.windows.seen
+found = [windows.nbytes, contract.owned_()[path]]
+for part in (4, 1):
+    windows[: len(windows) // part].fill_(1)
+    found.append(contract.owned_()[path])
+print(json.dumps([*found, path in contract.full]))
+"""
+
+
+def contract(tiny: list[str], *options: str) -> Contract:
+    composition = compose(TrainErl.read("train erl", [*tiny, *options]).settings())
+    return Contract(composition.trainer.run, composition.plan, CPU)
+
+
+def test_a_touched_state_is_owned_whole(tiny: list[str]) -> None:
+    found = contract(tiny)
+    assert found.owned_() == nbytes(found.root) == found.plan.owners
+    statement, grown = found.settle_(1, {})
+    assert grown == []
+    assert statement.explained > 0.97
+
+
+def test_untouched_windows_are_owned_once_they_are_written(tiny: list[str]) -> None:
+    """In a process of its own: an allocator that has trained before may hand out pages that were touched."""
+    ended = subprocess.run([sys.executable, "-c", UNTOUCHED, *tiny], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    size, before, quarter, whole, full = json.loads(ended.stdout)
+    assert before < 64 << 10
+    assert quarter == pytest.approx(size / 4, abs=4 << 20)
+    assert (whole, full) == (size, True)
+
+
+def test_the_budget_is_used_up_at_95_percent(tiny: list[str]) -> None:
+    found = contract(tiny)
+    resident = resident_bytes()
+    found.plan = replace(found.plan, budget=int(resident / STOP_SHARE) + (64 << 20))
+    assert not found.over_budget_()
+    found.plan = replace(found.plan, budget=int(resident / STOP_SHARE) - (64 << 20))
+    assert found.over_budget_()
+    assert abs(found.breach - resident) < 32 << 20
+
+
+def test_the_ledger_adds_up_in_every_round(train: Callable[..., Path]) -> None:
+    run = train("run", "--rounds", "3")
+    plan = json.loads((run / "plan.json").read_text())
+    lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3]
+    for line in lines:
+        parts = ("file_mapped", "base", "owned_bytes", "slack", "unaccounted")
+        assert sum(line[part] for part in parts) == line["resident"]
+        assert line["owned_bytes"] == plan["total_bytes"]
+        assert (line["envs"], line["processes"], line["cuda"]) == (2, 1, None)
+        assert line["phases"].keys() >= {"evaluate", "validate", "evolve"}
+        assert line["phases"]["evaluate"]["steps"] == 1
+    assert lines[-1]["phases"]["learn"]["steps"] == 2
+    assert (run / "findings.jsonl").read_text() == ""
+
+
+def test_the_terminal_has_one_line_a_round(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "erl", *tiny, "--rounds", "2", "--run", "run"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if " MB = " in line]
+    assert len(lines) == 2
+    for word in ("files", "base", "owned", "slack", "unaccounted"):
+        assert word in lines[0]
+
+
+def test_a_resumed_run_takes_the_new_budget(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("run", "--rounds", "3")
+    assert main(["resume", str(run), "--rounds", "4", "--budget", "10MiB"]) == 3
+    assert "10.00 MiB are allowed (--budget)" in capsys.readouterr().err
+    assert main(["resume", str(run), "--rounds", "4", "--budget", "64GiB"]) == 0

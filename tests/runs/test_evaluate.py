@@ -1,0 +1,105 @@
+"""The champion's score: the same whenever it is asked for, and the holdout only under a logged look."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flatwater.cli.main import main
+from flatwater.panel.locate import load_panel
+
+Train = Callable[..., Path]
+
+
+def evaluated(run: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, object]:
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--json", *options]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    return found
+
+
+def test_evaluating_again_gives_the_result_of_the_run(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("run", "--rounds", "2")
+    before = {path.name for path in run.iterdir()}
+    assert evaluated(run, capsys) == json.loads((run / "result.json").read_text())
+    assert {path.name for path in run.iterdir()} == before, "nothing is written, and no look at the holdout is logged"
+
+
+def test_each_look_at_the_holdout_is_logged_before_it_is_taken(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train("run", "--rounds", "2")
+    walked = json.loads((run / "result.json").read_text())
+    for number in (1, 2):
+        assert main(["evaluate", str(run), "--holdout", "--json"]) == 0
+        said = capsys.readouterr()
+        assert f"look number {number} at the holdout" in said.err
+        looks = [json.loads(line) for line in (run / "holdout_looks.jsonl").read_text().splitlines()]
+        assert len(looks) == number
+        assert all(look["round"] == 2 and look["time"] for look in looks)
+    result = json.loads(said.out)
+    dates = load_panel("synthetic:6x260").dates
+    assert (result["split"], result["days"]) == ("holdout", 40)
+    assert (result["first_day"], result["last_day"]) == (str(dates[-40]), str(dates[-1]))
+    assert walked["last_day"] < result["first_day"]
+    assert result["traders"] != walked["traders"]
+
+
+def test_training_never_sees_the_holdout(tiny: list[str], tmp_path: Path) -> None:
+    """A panel that ends differently in its last 40 days gives the same run, leaf by leaf."""
+    panel = load_panel("synthetic:6x260")
+    for name, factor in (("a", 1.0), ("b", 3.0)):
+        columns: dict[str, object] = {"date": panel.dates}
+        for n, instrument in enumerate(panel.instruments):
+            for price in ("open", "high", "low", "close"):
+                values = panel.feature(price)[:, n].astype("float64")
+                values[-40:] *= factor
+                columns[f"{instrument}_{price}"] = values
+        pl.DataFrame(columns).fill_nan(None).write_parquet(tmp_path / f"{name}.parquet")
+        options = ["--panel", str(tmp_path / f"{name}.parquet"), "--rounds", "2", "--run", str(tmp_path / name)]
+        assert main(["train", "erl", *tiny, *options]) == 0
+    leaves = []
+    for name in ("a", "b"):
+        manifest = json.loads((tmp_path / name / "checkpoints" / "000002.000000.json").read_text())
+        leaves.append({leaf["path"]: leaf["sha256"] for leaf in manifest["leaves"]})
+        assert manifest["facts"]["data"]["fingerprint"]
+    assert leaves[0] == leaves[1]
+    first, second = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("a", "b"))
+    assert first["traders"] == second["traders"]
+    assert first["data_fingerprint"] != second["data_fingerprint"]
+
+
+def test_a_run_without_a_champion_cannot_be_evaluated(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("run", "--rounds", "2")
+    for later in ("000001", "000002"):
+        (run / "checkpoints" / f"{later}.000000.json").unlink()
+    assert main(["evaluate", str(run)]) == 2
+    assert "there is no champion. Resume the run first" in capsys.readouterr().err
+
+
+def test_the_result_is_a_table_a_picture_and_files_that_agree(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("run", "--rounds", "2")
+    result = json.loads((run / "result.json").read_text())
+    assert [*result["traders"]] == ["champion", "buy and hold", "equal weight", "random"]
+    equity = pl.read_parquet(run / "equity.parquet")
+    assert len(equity) == result["days"] + 1
+    for trader, numbers in result["traders"].items():
+        curve = equity[trader]
+        if trader != "random":  # of a hundred random traders the medians are reported, and one's curve is drawn
+            assert numbers["total_return"] == pytest.approx(curve[-1] / curve[0] - 1, abs=1e-5)
+    trades = pl.read_parquet(run / "trades.parquet")
+    champion = result["traders"]["champion"]
+    assert len(trades) == champion["trades"]
+    assert champion["win_rate"] == pytest.approx((trades["gain"] > 0).mean() or 0.0)
+    assert trades["profit"].sum() == pytest.approx(equity["champion"][-1] - equity["champion"][0], abs=0.5)
+    assert sum(result["importance"].values()) == pytest.approx(1, abs=1e-4)
+    assert (run / "result.png").read_bytes().startswith(b"\x89PNG")
+
+    capsys.readouterr()
+    assert main(["evaluate", str(run)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    for trader in result["traders"]:
+        assert any(line.strip().startswith(trader) for line in lines)

@@ -1,0 +1,203 @@
+"""Runs of growing networks: the same contract, commands and files as those of traders."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from conftest import TINY_GROW, records
+
+from flatwater.cli.main import main
+from flatwater.envs.growing.stages import Stage
+from flatwater.memory.planner import Plan
+from flatwater.reports.page import page
+from flatwater.reports.records import read_run
+from flatwater.reports.stages import STAGES
+from flatwater.runs.grow.composition import compose
+from flatwater.runs.grow.config import GrowRunConfig
+from flatwater.runs.grow.plan import plan_grow
+from flatwater.runs.statements import read_plan
+from flatwater.state.tree import nbytes
+
+PROGRAM = Path(__file__).parent / "leaking_envs.py"
+LARGER = ("--env.host.channels", "24", "48", "96")
+"""Hosts whose batch of env states takes some megabytes."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run of two batches, trained to its end."""
+    folder = tmp_path_factory.mktemp("grow") / "run"
+    assert main(["train", "grow", *TINY_GROW, "--rounds", "2", "--run", str(folder)]) == 0
+    return folder
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_is_planned_is_held(run: Path) -> None:
+    plan = read_plan(run / "plan.json")
+    assert isinstance(plan, Plan)
+    for line in lines(run / "ledger.jsonl"):
+        assert line["owned_bytes"] == plan.total_bytes
+        assert line["envs"] == 2
+
+
+def test_the_plan_of_large_hosts_is_what_they_hold() -> None:
+    """At 4 hosts of 1.2 million weights, leaf by leaf."""
+    config = GrowRunConfig(envs=4)
+    config = GrowRunConfig(
+        envs=4, env=type(config.env)(host=type(config.env.host)(channels=(66, 132, 264)), steps=2), threads=1
+    )
+    composed = compose(config)
+    weights = composed.trainer.run.envs
+    assert weights.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in weights.seeds) > 1_200_000
+    assert composed.plan.owners == nbytes(composed.trainer.run)
+
+
+def test_what_does_not_fit_says_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "grow", "--env.host.channels", "1024", "2048", "4096", "--budget", "2GiB"]) == 3
+    said = capsys.readouterr().out
+    assert "it does not fit" in said
+    assert "env.host.channels = [512, 1024, 2048]: envs would take" in said
+    assert "envs = 4: envs would take" in said
+
+
+def test_more_hosts_take_more_while_they_are_trained() -> None:
+    small, large = (plan_grow(GrowRunConfig(envs=envs), torch.device("cpu")) for envs in (2, 8))
+    assert large.transients["collect"] > 2 * small.transients["collect"]
+
+
+def test_a_run_leaves_its_result_and_its_lives(run: Path) -> None:
+    result = json.loads((run / "result.json").read_text())
+    assert set(result["players"]) == {"policy", "wait", "random", "heuristic"}
+    assert (result["trainer"], result["split"], result["episodes"]) == ("grow", "held-out", 2)
+    lives = pl.read_parquet(run / "lives.parquet")
+    assert len(lives) == 4 * 2 * 3
+    policy = lives.filter(pl.col("player") == "policy")
+    returns = policy.group_by("env_seed").agg(pl.col("reward").sum())["reward"]
+    assert result["players"]["policy"]["return"] == pytest.approx(returns.mean())
+    waited = lives.filter(pl.col("player") == "wait")
+    assert {stage for stages in waited["stage"].to_list() for stage in stages} == {int(Stage.DORMANT)}
+    assert result["players"]["wait"]["germinated"] == 0
+    last = lines(run / "episodes.jsonl")[-1]
+    assert [len(last[name]) for name in ("seed", "return", "accuracy", "wait", "fossilised")] == [2] * 5
+    assert (run / "result.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_evaluating_again_gives_the_result(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((run / "result.json").read_text())
+
+
+def test_the_holdout_has_other_episodes_and_each_look_is_logged(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--holdout", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["first_seed"] > json.loads((run / "result.json").read_text())["first_seed"] + result["episodes"]
+    assert result["players"] != json.loads((run / "result.json").read_text())["players"]
+    assert len(lines(run / "holdout_looks.jsonl")) == 1
+
+
+def test_the_table_and_the_list_name_what_was_trained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "held-out episodes of 3 steps" in said
+    assert [line.split()[0] for line in said.splitlines() if "%" in line] == ["policy", "wait", "random", "heuristic"]
+    assert main(["runs", str(run.parent), "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["runs"]
+    last = lines(run / "metrics.jsonl")[-1]
+    assert (listed["trainer"], listed["measured"]) == ("grow", "held out")
+    assert listed["score"] == last["evaluation/policy"]
+    assert main(["top", str(run), "--once"]) == 0
+    assert "batch 2/2" in capsys.readouterr().out
+
+
+def test_a_page_shows_every_slots_life(run: Path) -> None:
+    made = page(read_run(run))
+    assert "Trading" not in made
+    assert made.count('class="life"') == 2
+    assert all(f"<span>{name}</span>" in made for name in STAGES)
+    assert "slot 2: " in made
+
+
+def test_a_page_of_a_run_without_a_result_says_so(run: Path, tmp_path: Path) -> None:
+    for name in ("config.toml", "metrics.jsonl", "ledger.jsonl"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    made = page(read_run(tmp_path))
+    assert "There is no result here" in made
+
+
+def test_stages_are_drawn_in_the_order_of_their_numbers() -> None:
+    assert list(STAGES) == [stage.name.lower() for stage in Stage]
+
+
+def test_a_run_of_another_kind_is_refused_as_settings(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "erl", "--config", str(run / "config.toml"), "--run", str(tmp_path / "new")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "envs" in said or "trainer" in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_fresh_env_states_make_the_same_numbers(run: Path, tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh"
+    options = ["--env.env-states", "fresh", "--rounds", "2", "--run", str(fresh)]
+    assert main(["train", "grow", *TINY_GROW, *options]) == 0
+    assert records(run / "metrics.jsonl") == records(fresh / "metrics.jsonl")
+
+
+def test_a_resumed_run_goes_on_bit_for_bit(run: Path, tmp_path: Path, same: Callable[[Path, Path], None]) -> None:
+    halved = tmp_path / "halved"
+    assert main(["train", "grow", *TINY_GROW, "--rounds", "1", "--run", str(halved)]) == 0
+    assert main(["resume", str(halved), "--rounds", "2"]) == 0
+    same(run, halved)
+
+
+def leaking(folder: Path, how: str, rounds: int, *options: str) -> dict[str, Any]:
+    ended = subprocess.run(
+        [sys.executable, str(PROGRAM), str(folder), how, str(rounds), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_callbacks_that_keep_fresh_env_states_are_named(tmp_path: Path) -> None:
+    told = leaking(tmp_path / "run", "registry", 10, *LARGER)
+    first = told["findings"][0]
+    assert first["verdict"] == "leak"
+    assert "leaking_envs.CALLBACKS" in first["owner"] or "__main__.CALLBACKS" in first["owner"], first
+    assert told["envs"][-1] > told["envs"][0]
+
+
+@pytest.mark.slow
+def test_cycles_of_fresh_env_states_are_collected_between_batches(tmp_path: Path) -> None:
+    """A run collects after each round, so a pure cycle holds one batch and no more: nothing grows or is told."""
+    told = leaking(tmp_path / "run", "cycle", 30, *LARGER)
+    assert told["findings"] == []
+    assert max(told["resident"][20:]) - max(told["resident"][10:20]) < 2 << 20
+    assert set(told["envs"]) == {2}
+
+
+def test_a_plan_does_not_import_the_compiler() -> None:
+    """It would take four CPU seconds and 60 MB, in every run."""
+    program = """
+import sys
+from flatwater.runs.grow.config import GrowRunConfig
+from flatwater.runs.grow.plan import plan_grow
+import torch
+plan_grow(GrowRunConfig(), torch.device("cpu"))
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,34 @@
+"""kill -9 at any moment, while saving as well, loses nothing: the resumed run equals one that was never killed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "killed.py"
+
+
+def kill(folder: Path, kills: int, kind: str) -> dict[str, object]:
+    ended = subprocess.run(
+        [sys.executable, str(PROGRAM), str(folder), str(kills), kind], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, object] = json.loads(ended.stdout)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["erl", "teach", pytest.param("grow", marks=pytest.mark.slow)])
+def test_a_killed_run_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
+    assert kill(tmp_path, 2, kind)["kills"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["erl", "grow", "teach"])
+def test_fifty_killed_runs_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
+    found = kill(tmp_path, 50, kind)
+    places = found["places"]
+    assert isinstance(places, list)
+    assert sum(place.startswith("-9 ") for place in places) > 40
+    assert len({place.split()[1] for place in places}) >= 4, "killed before, between and after the checkpoints"

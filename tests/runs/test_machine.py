@@ -1,0 +1,55 @@
+"""What becomes of freed memory. In processes of their own: the settings are the process's."""
+
+import json
+import platform
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
+
+MEGABYTE = 1 << 20
+PROGRAM = """
+import json, sys
+import torch
+from flatwater.memory.probes.process import resident_bytes
+from flatwater.runs.machine import keep_freed_memory, release_freed_memory
+
+keep, cycle = sys.argv[1] == "keep", sys.argv[2] == "cycle"
+if keep:
+    keep_freed_memory()
+before = resident_bytes()
+holder = {"block": torch.ones(16 << 20)}
+above = torch.ones(1000)
+if cycle:
+    holder["itself"] = holder
+del holder
+freed = resident_bytes() - before
+release_freed_memory()
+print(json.dumps([freed, resident_bytes() - before]))
+"""
+
+
+def freed_and_released(*settings: str) -> list[int]:
+    """Bytes above the start after 64 MiB were freed, and after they were released."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *settings], check=True, capture_output=True, text=True)
+    found: list[int] = json.loads(done.stdout)
+    return found
+
+
+def test_freed_memory_stays_for_reuse_until_it_is_released() -> None:
+    freed, released = freed_and_released("keep", "plain")
+    assert freed > 60 * MEGABYTE
+    assert released < 4 * MEGABYTE
+
+
+def test_by_itself_glibc_gives_each_large_block_back_at_once() -> None:
+    freed, _ = freed_and_released("leave", "plain")
+    assert freed < 4 * MEGABYTE
+
+
+def test_what_only_a_cycle_holds_is_released_too() -> None:
+    freed, released = freed_and_released("keep", "cycle")
+    assert freed > 60 * MEGABYTE
+    assert released < 4 * MEGABYTE

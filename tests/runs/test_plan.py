@@ -1,0 +1,132 @@
+"""What is planned is what is held, byte for byte; what does not fit is not started."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from flatwater.cli.main import main
+from flatwater.cli.train import TrainErl
+from flatwater.learners.config import DDPGConfig
+from flatwater.memory.probes.process import resident_bytes
+from flatwater.panel.locate import load_panel
+from flatwater.replay.config import ReplayConfig
+from flatwater.runs.erl.composition import compose
+from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.runs.erl.plan import outline, plan_erl
+from flatwater.state.tree import nbytes
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(tiny: list[str]) -> ErlRunConfig:
+    return TrainErl.read("train erl", tiny).settings()
+
+
+def variants() -> dict[str, dict[str, object]]:
+    replay = ReplayConfig(capacity=300, warmup=50)
+    learner = DDPGConfig(updates=2, batch_size=8)
+    return {
+        "plain": {},
+        "td3": {"learner": replace(learner, algorithm="td3")},
+        "prioritised": {"replay": replace(replay, prioritised=True)},
+        "stored windows": {"replay": replace(replay, windows="stored")},
+        "bf16 and compiled": {"learner": replace(learner, autocast="bf16", compile=True)},
+    }
+
+
+@pytest.mark.parametrize("changed", variants().values(), ids=variants())
+def test_the_plan_is_what_is_held(config: ErlRunConfig, changed: dict[str, object]) -> None:
+    composition = compose(replace(config, **changed))  # type: ignore[arg-type]
+    assert composition.plan.owners == nbytes(composition.trainer.run)
+
+
+def test_a_phase_was_tried_out_and_takes_something(config: ErlRunConfig) -> None:
+    plan = plan_erl(config, load_panel(config.panel), CPU)
+    assert plan.transients.keys() == {"evaluate", "validate", "learn", "evolve"}
+    assert min(plan.transients.values()) > 1000
+    more = replace(config, learner=replace(config.learner, batch_size=64))
+    assert plan_erl(more, load_panel(config.panel), CPU).transients["learn"] > 2 * plan.transients["learn"]
+
+
+def test_a_plan_of_a_terabyte_allocates_nothing(config: ErlRunConfig) -> None:
+    panel = load_panel(config.panel)
+    outline(config, panel)
+    before = resident_bytes()
+    large = replace(config, replay=ReplayConfig(capacity=2_000_000_000))
+    _, run = outline(large, panel)
+    assert sum(nbytes(run).values()) > 1e11
+    assert resident_bytes() - before < 16 << 20
+
+
+def test_the_command_prints_what_the_run_writes(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "erl", *tiny, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    run = tmp_path / "run"
+    assert main(["train", "erl", *tiny, "--rounds", "1", "--run", str(run)]) == 0
+    written = json.loads((run / "plan.json").read_text())
+    assert written["owners"] == planned["owners"]
+    assert written["transients"] == planned["transients"]
+    assert written.keys() == planned.keys()
+    ledger = json.loads((run / "ledger.jsonl").read_text().splitlines()[0])
+    assert ledger["owned_bytes"] == planned["total_bytes"]
+    assert ledger["envs"] == 2
+
+
+def test_the_table_fits_and_names_owners_limits_and_budget(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "erl", *tiny]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 100
+    for word in ("windows.seen", "state, exactly", "phase learn", "RAM", "90% of the tightest limit", "it fits"):
+        assert word in said
+
+
+def test_what_does_not_fit_exits_with_3_and_says_what_to_change(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [*tiny, "--replay.windows", "stored", "--replay.capacity", "50000", "--budget", "300MiB"]
+    assert main(["plan", "erl", *options]) == 3
+    said = capsys.readouterr().out
+    assert "it does not fit" in said
+    assert "replay.windows = rows: replay would take" in said
+    run = tmp_path / "run"
+    assert main(["train", "erl", *options, "--run", str(run)]) == 3
+    assert "replay.windows = rows: replay would take" in capsys.readouterr().err
+    assert not run.exists() or not any(run.iterdir())
+
+
+@pytest.mark.parametrize("windows", ["rows", "stored"])
+def test_what_the_system_refuses_is_told_with_owners_and_remedy(
+    tiny: list[str], windows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--replay.windows", windows, "--replay.capacity", "500000000000", "--start-over-budget"]
+    assert main(["train", "erl", *tiny, *options, "--run", str(tmp_path / "run")]) == 3
+    assert "the system refuses" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("budget", ["8 bananas", "0", "-1GiB", ""])
+def test_a_budget_that_is_none_is_refused(tiny: list[str], budget: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "erl", *tiny, f"--budget={budget}"]) == 2
+    assert "8GiB" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("panel", "context", "members"),
+    [("synthetic:60x1500", 100, 4), ("synthetic:200x2000", 252, 8)],
+    ids=["S", "M"],
+)
+def test_the_plan_is_what_is_held_at_the_measured_sizes(panel: str, context: int, members: int) -> None:
+    config = ErlRunConfig(panel=panel, threads=1)
+    config = replace(
+        config,
+        population=replace(config.population, size=members),
+        env=replace(config.env, episode=replace(config.env.episode, context=context)),
+    )
+    composition = compose(config)
+    assert composition.plan.owners == nbytes(composition.trainer.run)

@@ -1,0 +1,24 @@
+"""A replay that stores its windows gives the same numbers, bit for bit, in much more memory."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from flatwater.cli.main import main
+
+
+def leaves(run: Path) -> dict[str, str]:
+    newest = max((run / "checkpoints").glob("*.json"))
+    return {leaf["path"]: leaf["sha256"] for leaf in json.loads(newest.read_text())["leaves"]}
+
+
+def test_both_ways_learn_the_same(train: Callable[..., Path]) -> None:
+    rows, stored = train("rows", "--rounds", "3"), train("stored", "--rounds", "3", "--replay.windows", "stored")
+    assert leaves(rows) == {path: digest for path, digest in leaves(stored).items() if path != "replay.windows"}
+
+
+def test_a_resumed_run_has_its_windows_again(train: Callable[..., Path]) -> None:
+    whole = train("whole", "--rounds", "3", "--replay.windows", "stored")
+    halves = train("halves", "--rounds", "2", "--replay.windows", "stored")
+    assert main(["resume", str(halves), "--rounds", "3"]) == 0
+    assert leaves(whole) == leaves(halves)

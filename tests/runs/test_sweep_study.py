@@ -1,0 +1,104 @@
+"""The settings of a trial follow from the seed, its number and the trials before it, and from nothing else."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from math import log10
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
+
+from sqlalchemy import Engine, event
+
+from flatwater.runs.sweeps.space import Choices, Range, Space
+from flatwater.runs.sweeps.study import Study, open_study
+
+SPACE: Space = {
+    "learner.noise": Range(low=1e-3, high=1.0, log=True, whole=False),
+    "population.size": Range(low=2, high=10, step=4, whole=True),
+    "observation_features": Choices((["close"], ["close", "rsi"])),
+    "replay.prioritised": Choices((True, False)),
+}
+MODELLED = 10
+"""Trials after which settings are drawn from a model of those before."""
+
+
+@pytest.fixture(autouse=True)
+def _unsafe_disk() -> Iterator[None]:
+    """SQLite does not wait for the disk: a test does not lose its power."""
+
+    def hurry(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA synchronous = OFF")
+
+    event.listen(Engine, "connect", hurry)
+    yield
+    event.remove(Engine, "connect", hurry)
+
+
+def opened(name: str, seed: int = 0) -> Study:
+    return open_study(Path(name), SPACE, seed=seed, prune=False, rounds=4)
+
+
+def play(study: Study, trials: int) -> None:
+    """Trials that are better with less noise."""
+    for _ in range(trials):
+        trial = study.next_()
+        study.judge_(trial, {}, 1, -log10(study.settings(trial)["learner.noise"]))
+        study.finish_(trial)
+
+
+def test_a_study_in_parts_draws_what_one_in_one_piece_draws() -> None:
+    whole = opened("whole.db")
+    play(whole, MODELLED)
+    shutil.copy("whole.db", "parts.db")
+    play(whole, 2)
+    for _ in range(2):
+        play(opened("parts.db"), 1)
+    lines = opened("parts.db").lines()
+    assert len(lines) == MODELLED + 2
+    assert lines == whole.lines()
+    settings = [line.settings for line in lines]
+    assert all(1e-3 <= drawn["learner.noise"] <= 1 for drawn in settings)
+    assert {drawn["population.size"] for drawn in settings} == {2, 6, 10}
+    assert {tuple(drawn["observation_features"]) for drawn in settings} == {("close",), ("close", "rsi")}
+    assert {drawn["replay.prioritised"] for drawn in settings} == {True, False}
+
+
+def test_another_seed_draws_others() -> None:
+    first, other = opened("a.db"), opened("b.db", seed=1)
+    play(first, 1)
+    play(other, 1)
+    assert first.lines()[0].settings != other.lines()[0].settings
+
+
+def test_a_trial_that_was_killed_while_its_settings_were_drawn_gets_the_same() -> None:
+    whole = opened("whole.db")
+    settings = whole.settings(whole.next_())
+    cut = opened("cut.db")
+    drawn = open_study(Path("cut.db"), {"learner.noise": SPACE["learner.noise"]}, seed=0, prune=False, rounds=4)
+    drawn.next_()
+    trial = cut.interrupted_()
+    assert trial is not None
+    assert cut.settings(trial) == settings
+    assert len(cut.lines()) == 1
+
+
+def test_a_round_that_is_done_again_is_kept_once_and_one_without_a_number_not_at_all() -> None:
+    study = opened("a.db")
+    trial = study.next_()
+    known = study.values(trial)
+    for round_, value in ((1, 3.0), (2, float("nan")), (3, 2.0), (3, 9.0)):
+        study.judge_(trial, known, round_, value)
+    assert study.values(trial) == known == {1: 3.0, 3: 2.0}
+    study.finish_(trial)
+    assert [(line.value, line.round, line.state) for line in study.lines()] == [(2.0, 3, "finished")]
+
+
+def test_a_trial_without_any_number_has_failed() -> None:
+    study = opened("a.db")
+    study.finish_(study.next_())
+    assert [(line.state, line.reason) for line in study.lines()] == [
+        ("failed", "it has no finite number of what it is judged by")
+    ]

@@ -1,0 +1,141 @@
+"""One process writes at a place, and a lock that was left behind does not stand in the way for long."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from object_store import ObjectStore
+
+from flatwater.storage.claims import LOCK, STALE_SECONDS, Holder, Lock, LockedError, holder, take
+from flatwater.storage.objects import Objects, open_objects
+
+
+@pytest.fixture(params=["s3", "file"])
+def objects(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path) -> Objects:
+    return open_objects(f"file://{tmp_path}" if request.param == "file" else f"s3://{store.new_bucket()}/run")
+
+
+def written(objects: Objects, **changes: object) -> Holder:
+    """The lock as another process would have written it."""
+    found = holder(objects)
+    assert found is not None
+    other = replace(found, token="other", **changes)  # type: ignore[arg-type]
+    objects.put(LOCK, json.dumps(asdict(other)).encode())
+    return other
+
+
+def ago(seconds: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+
+
+def test_the_second_process_is_refused_and_told_who_is_first(objects: Objects) -> None:
+    take(objects)
+    with pytest.raises(LockedError) as refused:
+        take(objects)
+    said = str(refused.value)
+    assert f"{objects.url}: process {os.getpid()} on " in said
+    assert "last sign of life" in said
+    assert "left behind after 15 min 0 s without a sign of life" in said
+    assert f"can remove {objects.url}/{LOCK}" in said
+
+
+def test_a_lock_that_was_released_is_free(objects: Objects) -> None:
+    take(objects)[0].release_()
+    assert objects.read(LOCK) is None
+    assert take(objects)[1] == ""
+
+
+def test_the_lock_of_a_machine_that_is_silent_is_taken_over(objects: Objects) -> None:
+    first, _ = take(objects)
+    written(objects, boot="another machine", host="box-7", pid=41, renewed=ago(STALE_SECONDS - 30))
+    with pytest.raises(LockedError, match="process 41 on box-7"):
+        take(objects)
+    written(objects, boot="another machine", host="box-7", pid=41, renewed=ago(STALE_SECONDS + 30))
+
+    second, left_by = take(objects)
+
+    assert left_by.startswith("process 41 on box-7, last sign of life 15 min 30 s")
+    assert second.is_held()
+    assert not first.renew_(), "who comes back after that finds that it has lost its place"
+
+
+def test_the_lock_of_a_dead_process_of_this_machine_is_free_at_once(objects: Objects) -> None:
+    take(objects)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    written(objects, pid=gone.pid)
+    assert take(objects)[1].startswith(f"process {gone.pid} on ")
+
+
+def test_a_process_number_that_came_again_is_another_process(objects: Objects) -> None:
+    take(objects)
+    written(objects, began=1000.0)
+    assert take(objects)[0].is_held()
+
+
+def test_a_try_that_failed_after_it_had_the_lock_has_it_still(objects: Objects) -> None:
+    take(objects, "mine")
+    lock, left_by = take(objects, "mine")
+    assert (lock.is_held(), left_by) == (True, "")
+    with pytest.raises(LockedError, match="writes here"):
+        take(objects, "theirs")
+
+
+def test_of_many_that_find_a_lock_left_behind_one_gets_it(objects: Objects) -> None:
+    take(objects)
+    written(objects, began=1000.0)
+    ready, taken, late = threading.Barrier(8), list[Lock](), list[str]()
+
+    def attempt() -> None:
+        ready.wait()
+        try:
+            taken.append(take(objects)[0])
+        except LockedError as refused:
+            late.append(str(refused))
+
+    attempts = [threading.Thread(target=attempt) for _ in range(8)]
+    for thread in attempts:
+        thread.start()
+    for thread in attempts:
+        thread.join()
+    assert (len(taken), len(late)) == (1, 7), late
+    assert taken[0].is_held()
+    assert [entry.name for entry in objects.entries()] == [LOCK]
+
+
+def test_who_comes_when_another_has_just_taken_over_is_late(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other takes over, and is done with it, between this one's look at the lock and its next request."""
+    take(objects)
+    written(objects, began=1000.0)
+    first: list[Lock] = []
+
+    def left_behind(_: Holder) -> bool:
+        if not first:
+            first.append(Lock(objects, "first"))
+            first[:] = [take(objects)[0]]
+        return True
+
+    monkeypatch.setattr(Holder, "is_left_behind", property(left_behind))
+    with pytest.raises(LockedError, match="another process has just begun to write here"):
+        take(objects)
+    assert first[0].is_held()
+
+
+def test_renewing_is_a_sign_of_life(objects: Objects) -> None:
+    lock, _ = take(objects)
+    objects.put(LOCK, json.dumps(asdict(replace(holder(objects), renewed=ago(500)))).encode())  # type: ignore[type-var]
+    assert lock.renew_()
+    found = holder(objects)
+    assert found is not None
+    assert found.age < 60
+
+
+def test_an_object_that_is_no_lock_holds_nobody_out(objects: Objects) -> None:
+    objects.put(LOCK, b"{half of a lo")
+    assert take(objects)[0].is_held()

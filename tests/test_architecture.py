@@ -1,0 +1,221 @@
+"""The rules of the code that no other tool holds: sizes, names, randomness, hidden waits, tests that test."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "flatwater"
+PROGRAMS = [*SOURCE.rglob("*.py"), *(ROOT / "scripts").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+
+LINES_OF_A_MODULE, LINES_OF_A_FUNCTION = 300, 50
+DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base", "manager", "managers", "handlers"}
+TITLES = ("Manager", "Handler", "Helper", "Base", "Mixin")
+
+HOT = ["nets", "rollouts", "replay", "learners", "evolution"]
+HOT += [f"envs/trading/{module}.py" for module in ("simulator", "market", "exits", "book", "account", "observation")]
+HOT += ["envs/growing"]
+HOT += [f"trainers/grow/{module}.py" for module in ("collect", "held_out")]
+WAITS = {"item", "cpu", "tolist", "numpy"}
+MAY_WAIT: dict[str, str] = {}
+"""`module::function` -> why it may wait for the device: it is called once a round or less."""
+
+GLOBAL_DRAWS = {
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "normal",
+    "bernoulli",
+    "multinomial",
+    "poisson",
+    "rand_like",
+    "randn_like",
+}
+IN_PLACE_DRAWS = {
+    "uniform_",
+    "normal_",
+    "random_",
+    "bernoulli_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "cauchy_",
+}
+NUMPY_GENERATORS = {"Generator", "default_rng", "SeedSequence", "PCG64", "BitGenerator", "get_state"}
+MAY_DRAW = {"tests/envs/test_conformance.py": "an env that does so, which the suite must find out"}
+
+MAY_CATCH_ALL = {
+    "memory/probes/fork.py::_answer": "the end of a forked process",
+    "metrics/background.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
+    "memory/watch/boot.py::run": "the edge between the watch and somebody else's program",
+}
+"""`module::function` -> the process or thread edge where it stands."""
+
+ASSERTING = ("assert_", "check_", "raises", "warns", "fail")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def calls(node: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+    """Each call with the dotted name of what it calls; what stands before the last dot is empty for expressions."""
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call):
+            yield call, dotted(call.func)
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def place(path: Path, node: ast.expr | ast.stmt | ast.excepthandler) -> str:
+    """`module::function`, with the innermost function around the node, or the module alone at its top level."""
+    around = [f for f in functions(path) if f.lineno <= node.lineno <= (f.end_lineno or f.lineno)]
+    return f"{name(path)}::{max(around, key=lambda f: f.lineno).name}" if around else name(path)
+
+
+def test_modules_and_functions_stay_readable() -> None:
+    long = [name(path) for path in PROGRAMS if len(path.read_text().splitlines()) > LINES_OF_A_MODULE]
+    for path in PROGRAMS:
+        for f in functions(path):
+            lines = (f.end_lineno or f.lineno) - f.lineno + 1
+            if lines > LINES_OF_A_FUNCTION:
+                long.append(f"{name(path)}::{f.name} ({lines} lines)")
+    assert not long
+
+
+def test_each_module_says_what_it_is() -> None:
+    assert [name(path) for path in PROGRAMS if not ast.get_docstring(tree(path))] == []
+
+
+def test_packages_hold_only_a_docstring() -> None:
+    """Imports come from the module itself, so a package costs nothing to import and nothing has two names."""
+    packages = [path for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE]
+    assert [name(path) for path in packages if len(tree(path).body) != 1] == []
+
+
+def test_nothing_is_put_in_a_drawer() -> None:
+    drawers = [name(path) for path in PROGRAMS if DRAWERS & {*path.relative_to(ROOT).with_suffix("").parts}]
+    for path in PROGRAMS:
+        classes = (node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef))
+        drawers += [f"{name(path)}::{c.name}" for c in classes if c.name.startswith("Base") or c.name.endswith(TITLES)]
+    assert not drawers
+
+
+def test_hot_paths_do_not_wait_for_the_device() -> None:
+    """A number that is read in the inner loop stops the device until it is there; it is read once a round."""
+    hot = [path for path in SOURCE.rglob("*.py") if name(path).startswith(tuple(HOT))]
+    waits = {
+        place(path, call)
+        for path in hot
+        for call, called in calls(tree(path))
+        if "." in called and called.rsplit(".", 1)[1] in WAITS and not call.args and not call.keywords
+    }
+    assert waits == set(MAY_WAIT)
+
+
+def draws_globally(call: ast.Call, called: str) -> bool:
+    head, _, function = called.rpartition(".")
+    given = {keyword.arg for keyword in call.keywords}
+    if head in {"np.random", "numpy.random"}:
+        return function not in NUMPY_GENERATORS
+    if head == "torch":
+        return function in {"manual_seed", "seed"} or (function in GLOBAL_DRAWS and "generator" not in given)
+    if function in IN_PLACE_DRAWS:
+        return "generator" not in given
+    return False
+
+
+def test_nothing_draws_from_a_global_generator() -> None:
+    paths = [*PROGRAMS, *TESTS]
+    draws = {place(p, call) for p in paths for call, called in calls(tree(p)) if draws_globally(call, called)}
+    for path in paths:
+        if "random" in imported(path):  # elsewhere it is the name of a variable
+            used = [(call, called) for call, called in calls(tree(path)) if called.startswith("random.")]
+            draws |= {place(path, call) for call, called in used if called not in {"random.Random", "random.getstate"}}
+    assert draws == set(MAY_DRAW)
+
+
+def test_exceptions_are_caught_by_name() -> None:
+    broad = set()
+    for path in PROGRAMS:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ExceptHandler):
+                caught = [] if node.type is None else [dotted(t) for t in getattr(node.type, "elts", [node.type])]
+                if not caught or {"Exception", "BaseException"} & {*caught}:
+                    broad.add(place(path, node))
+    assert broad == set(MAY_CATCH_ALL)
+
+
+def test_attributes_are_declared_not_probed() -> None:
+    probes = [
+        place(path, call)
+        for path in PROGRAMS
+        for call, called in calls(tree(path))
+        if called == "hasattr" or (called == "getattr" and len(call.args) > len(("object", "name")))
+    ]
+    assert not probes
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_banned_imports() -> None:
+    """Mocks re-type the implementation; postponed annotations hide shapes from the checker at run time."""
+    banned = {"unittest.mock", "mock", "__future__.annotations"}
+    assert [name(path) for path in [*PROGRAMS, *TESTS] if banned & {*imported(path)}] == []
+
+
+def test_every_test_can_fail() -> None:
+    """Each test asserts, or calls a function of its file that does."""
+    idle = []
+    for path in TESTS:
+        bodies = {f.name: f for f in functions(path)}
+        for title, f in bodies.items():
+            if title.startswith("test_") and not asserts(f, bodies, frozenset()):
+                idle.append(f"{name(path)}::{title}")
+    assert not idle
+
+
+def asserts(f: ast.AST, bodies: dict[str, ast.FunctionDef | ast.AsyncFunctionDef], seen: frozenset[str]) -> bool:
+    if any(isinstance(node, ast.Assert) for node in ast.walk(f)):
+        return True
+    called = {full.rsplit(".", 1)[-1] for _, full in calls(f)}
+    if any(function.startswith(ASSERTING) for function in called):
+        return True
+    return any(asserts(bodies[g], bodies, seen | {g}) for g in called & bodies.keys() - seen)
+
+
+def test_the_command_line_and_all_configurations_start_without_torch() -> None:
+    """`flatwater --help` must not wait seconds for imports, and `flatwater plan` must run where nothing trains."""
+    modules = ["flatwater.cli.main", "flatwater.config.toml", "flatwater.memory.probes.process"]
+    modules += [f"flatwater.{name(p)[:-3].replace('/', '.')}" for p in SOURCE.rglob("config.py")]
+    program = f"import sys, {', '.join(modules)}; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    loaded = ran.stdout.split()
+    assert {"torch", "polars", "gymnasium", "matplotlib", "talib", "scipy"} & {*loaded} == set()
+    assert "flatwater" in loaded

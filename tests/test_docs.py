@@ -1,0 +1,175 @@
+"""The pages say what is: settings, metrics, files, commands, links and dependencies are compared with the code."""
+
+import importlib
+import json
+import re
+import runpy
+import shlex
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flatwater.cli.main import COMMANDS, INTERRUPTED, NO_READER, _reader, find, main
+from flatwater.config.toml import dumps_config, to_mapping
+from flatwater.errors import FlatwaterError
+from flatwater.memory.planner import grouped
+from flatwater.metrics.reader import read_metrics
+from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.grow.config import GrowRunConfig
+from flatwater.runs.session import BUDGET_EXIT, SIGTERM_EXIT
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def script(path: str) -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(ROOT / path)))
+
+
+def commands(program: str) -> list[str]:
+    """Every line that a page tells the reader to type, without its comment."""
+    lines = [line for page in PAGES for block in CONSOLE.findall(page.read_text()) for line in block.splitlines()]
+    typed = [line.removeprefix("$ ").split(" #")[0].strip() for line in lines if line.startswith("$ ")]
+    typed = [line.removeprefix(".venv/bin/") for line in typed]
+    return sorted({line for line in typed if shlex.split(line)[0] == program})
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    anchor = script("scripts/write_configuration_page.py").anchor
+    return {anchor(heading) for heading in headings}
+
+
+def test_the_configuration_pages_are_the_configurations() -> None:
+    writer = script("scripts/write_configuration_page.py")
+    for path, config in writer.PAGES.items():
+        written = path.read_text()
+        assert written == writer.page(written, config()), "run: python scripts/write_configuration_page.py"
+
+
+def without_none(mapping: dict[str, Any]) -> dict[str, Any]:
+    below = {name: without_none(value) if isinstance(value, dict) else value for name, value in mapping.items()}
+    return {name: value for name, value in below.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("page", "config"), [("configuration", ErlRunConfig()), ("growing-configuration", GrowRunConfig())]
+)
+def test_a_configuration_page_leaves_nothing_out(page: str, config: object) -> None:
+    """Independent of the writer: all its TOML together is the default configuration, comments and all."""
+    generated = (ROOT / "docs" / f"{page}.md").read_text().split("<!-- From here on", maxsplit=1)[1]
+    together = "\n".join(re.findall(r"^```toml\n(.*?)^```", generated, re.MULTILINE | re.DOTALL))
+    # What has no value stands there as a comment.
+    assert tomllib.loads(together) == without_none(to_mapping(config))
+    assert "# budget =" in together
+    kept = {line for line in dumps_config(config).splitlines() if " = " in line}
+    assert kept <= set(together.splitlines())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A whole run of seconds, started as the pages say."""
+    folder = tmp_path_factory.mktemp("docs") / "run"
+    cache = pytest.MonkeyPatch()
+    cache.setenv("XDG_CACHE_HOME", str(folder.parent))
+    assert main(["train", "erl", "--config", str(ROOT / "examples" / "small.toml"), "--run", str(folder)]) == 0
+    cache.undo()
+    return RunFolder(folder)
+
+
+def test_every_metric_is_explained_and_every_explained_metric_is_written(run: RunFolder) -> None:
+    page = (ROOT / "docs" / "run-folder.md").read_text()
+    tables = page.split("<!-- metrics:")[1].split("<!-- end of metrics -->")[0]
+    explained = {
+        name for row in re.findall(r"^\| (`.*?) \|", tables, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
+    }
+    owners = {f"memory/{owner}" for owner in grouped(json.loads(run.plan.read_text())["owners"], depth=2)}
+    assert explained - {"memory/<owner>", "memory/replay.action"} == set(read_metrics(run.metrics)) - owners
+
+
+def test_every_file_of_a_run_is_explained(run: RunFolder) -> None:
+    page = (ROOT / "docs" / "run-folder.md").read_text().split("## The table")[0]
+    explained = {name.rstrip("/") for name in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
+    left = {path.name for path in run.path.iterdir() if not path.name.startswith(".")}
+    assert left <= explained
+    assert explained - left == {
+        run.looks.name,
+        run.report.name,
+        run.wandb.name,
+        run.mirror.name,
+    }  # where they are asked for
+
+
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for target in LINK.findall(FENCED.sub("", page.read_text())):
+            path, _, fragment = target.partition("#")
+            if "://" in target:
+                continue
+            there = (page.parent / path).resolve() if path else page
+            if not there.exists() or (fragment and fragment not in anchors(there)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken
+
+
+@pytest.mark.parametrize("line", commands("flatwater"))
+def test_commands_in_the_pages_are_commands(line: str) -> None:
+    """Read by the command line as they stand; not run."""
+    words = shlex.split(line)[1:]
+    command = find(words)
+    assert command is not None
+    options = words[len(command) :]
+    if "--config" in options:  # the file is the reader's
+        options[options.index("--config") + 1] = str(ROOT / "examples" / "small.toml")
+    options = ["3" if word == "N" else word for word in options]
+    if "--help" not in options:
+        module, name = COMMANDS[command][0].split(":")
+        interface = vars(importlib.import_module(module))[name]
+        read = vars(interface).get("read") or _reader(interface)
+        assert callable(read(line, options))
+
+
+def test_make_targets_in_the_pages_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    typed = {shlex.split(line)[1] for line in commands("make")}
+    assert typed
+    assert typed <= targets
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(name for extra in project["optional-dependencies"].values() for name in extra)]
+    wanted = {re.split(r"[^A-Za-z0-9_-]", text)[0] for text in asked} - {"flatwater"}
+    page = (ROOT / "docs" / "adr" / "0007-dependencies.md").read_text()
+    assert set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) == wanted
+
+
+def test_the_pendulum_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A swing-up return lies between -16.3 a step (hanging, spinning, full torque) and 0."""
+    monkeypatch.setattr("sys.argv", ["pendulum.py", "--episodes", "1"])
+    runpy.run_path(str(ROOT / "examples" / "pendulum.py"), run_name="__main__")
+    returns = [float(word) for word in capsys.readouterr().out.split()[2:]]
+    assert len(returns) == 4
+    assert all(-16.3 * 200 < value < 0 for value in returns)
+
+
+def test_benchmarks_in_the_pages_exist() -> None:
+    named = {name for page in PAGES for name in re.findall(r"bench_[a-z_]+\.py", page.read_text())}
+    assert named
+    assert named <= {path.name for path in (ROOT / "benchmarks").glob("bench_*.py")}
+
+
+def test_exit_codes_are_the_same_everywhere() -> None:
+    tables = [(ROOT / name).read_text().split("## Exit codes")[1] for name in ("README.md", "docs/resume.md")]
+    codes = [re.findall(r"\d+", " ".join(re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE))) for table in tables]
+    assert codes[0] == codes[1]
+    known = (0, INTERRUPTED, NO_READER, SIGTERM_EXIT, BUDGET_EXIT, FlatwaterError.exit_code)
+    assert {str(code) for code in known} <= set(codes[0])

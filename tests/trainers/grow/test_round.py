@@ -1,0 +1,234 @@
+"""The laws of a round: it goes on from any step, never moves a tensor, and is judged on seeds that are held out."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from trees import differing, digest, pointers, restore_, saved
+
+from flatwater.envs.growing.digits import load_task
+from flatwater.envs.growing.simulator import reset_, step_
+from flatwater.errors import ConfigError
+from flatwater.state.tree import nbytes
+from flatwater.trainers.grow.collect import HELD_OUT
+from flatwater.trainers.grow.config import GrowConfig, HeldOutConfig
+from flatwater.trainers.grow.numbers import episodes_record
+from flatwater.trainers.grow.round import GrowTrainer, evaluate_
+from flatwater.trainers.grow.state import build_grow, build_recipe
+
+Built = Callable[..., GrowTrainer]
+Trained = Callable[..., tuple[GrowTrainer, list[dict[str, float]]]]
+
+
+def numbered(trainer: GrowTrainer, rounds: int) -> list[tuple[int, int, int]]:
+    """(round, phase, step) of every step of some rounds, in order."""
+    places = []
+    for round_ in range(rounds):
+        trainer.progress.round = round_
+        places += [(round_, p, s) for p, phase in enumerate(trainer.phases) for s in range(phase.steps())]
+    trainer.progress.round = 0
+    return places
+
+
+def do_(trainer: GrowTrainer, place: tuple[int, int, int]) -> None:
+    """One step, as the loop does it."""
+    round_, phase, step = place
+    trainer.progress.round = round_
+    trainer.phases[phase].step_(step)
+
+
+def test_from_every_step_a_restored_build_goes_on_bit_for_bit(built: Built) -> None:
+    """Each step of a round is repeated by a new build that got nothing but the leaves before it."""
+    changes = {"evaluation.every": 1, "evaluation.episodes": 2}
+    trainer = built(changes)
+    places = numbered(trainer, 1)
+    assert {phase for _, phase, _ in places} == {0, 1, 2, 3}
+    for place in places:
+        before = saved(trainer.run)
+        do_(trainer, place)
+        other = built(changes)
+        restore_(other.run, before)
+        do_(other, place)
+        assert differing(saved(trainer.run), saved(other.run)) == [], place
+
+
+def test_one_seed_gives_one_run_and_another_seed_another(trained: Trained) -> None:
+    nobodys = torch.get_rng_state()
+    first, numbers = trained(2)
+    assert torch.equal(torch.get_rng_state(), nobodys), "the global generator is left alone"
+    second, again = trained(2)
+    assert digest(first.run) == digest(second.run)
+    assert numbers == again
+    third, _ = trained(1, {"seed": 1})
+    assert not torch.equal(third.run.learner.block, first.run.learner.block)
+
+
+def test_no_tensor_ever_moves(built: Built) -> None:
+    trainer = built()
+
+    home, plan = pointers(trainer.run), nbytes(trainer.run)
+    for place in numbered(trainer, 4):
+        do_(trainer, place)
+    assert pointers(trainer.run) == home
+    assert nbytes(trainer.run) == plan
+
+
+def test_fresh_env_states_give_the_same_numbers_in_other_storage(trained: Trained) -> None:
+    (pooled, numbers), (fresh, again) = trained(1), trained(1, {"env.env_states": "fresh"})
+    assert numbers == again
+    held, other = (saved(trainer.run) for trainer in (pooled, fresh))
+    assert differing(held, other) == []
+    assert fresh.run.envs.config.env_states == "fresh"
+    pool = fresh.run.envs
+    do_(fresh, (1, 1, 0))
+    assert fresh.run.envs is not pool
+
+
+def test_what_is_planned_is_what_is_held(built: Built) -> None:
+    meta = torch.device("meta")
+    trainer = built()
+    planned = build_grow(build_recipe(trainer.recipe.config, meta), load_task(meta))
+    assert nbytes(planned) == nbytes(trainer.run)
+
+
+def test_episodes_are_recorded_as_they_were_played(trained: Trained) -> None:
+    trainer, rounds = trained(1)
+    rollout, heads = trainer.run.rollout, trainer.recipe.policy.heads
+    assert rollout["discount"][:, 0].tolist() == pytest.approx([0.995, 0.995, 0])
+    assert rollout["continues"][:, 0].tolist() == [True, True, False]
+    assert torch.equal(rollout["next_value"][:-1], rollout["value"][1:])
+    assert rollout["next_value"][-1].abs().max() == 0
+    operation = rollout["action"][..., :1]
+    assert rollout["legal"][..., : heads.operations].gather(-1, operation).all()
+    assert rollout["log_prob"].max() < 0
+    assert rounds[0]["return/mean"] == pytest.approx(float(rollout["reward"].sum(0).mean()))
+    shares = [value for name, value in rounds[0].items() if name.startswith("operation/")]
+    assert len(shares) == heads.operations
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_the_same_actions_on_the_same_seeds_lead_to_the_same_episodes(trained: Trained) -> None:
+    """The recorded actions, played once more on the recorded seeds, give the recorded lives and numbers."""
+    trainer, rounds = trained(1, {"env.steps": 5})
+    run, record = trainer.run, episodes_record(trainer.run)
+    rollout = {name: run.rollout[name].clone() for name in ("action", "reward", "stage", "accuracy")}
+    rolled_back = 0
+    reset_(run.envs, torch.tensor(record["seed"]))
+    for t in range(5):
+        assert torch.equal(step_(run.envs, rollout["action"][t]), rollout["reward"][t])
+        assert torch.equal(run.envs.slots.stage, rollout["stage"][t])
+        rolled_back += int(run.envs.measures.rolled_back.sum())
+    assert run.envs.measures.accuracy[:, 0].tolist() == record["accuracy"] == rollout["accuracy"][-1].tolist()
+    assert rollout["reward"].sum(0).tolist() == record["return"]
+    assert sum(record["wait"]) + sum(record["germinate"]) > 0
+    assert rollout["stage"].max() > 0
+    assert rounds[0]["host/accuracy"] == pytest.approx(sum(record["accuracy"]) / 2)
+    assert rounds[0]["host/rollbacks"] == rolled_back
+
+
+def test_an_episode_starts_with_nothing_remembered(trained: Trained, built: Built) -> None:
+    """What is left of the episodes before does not reach the next ones."""
+    trainer, _ = trained(1)
+    other = built()
+    restore_(other.run, saved(trainer.run))
+    other.run.memory.fill_(7)
+    for run in (trainer, other):
+        do_(run, (1, 1, 0))
+    assert torch.equal(trainer.run.rollout["log_prob"], other.run.rollout["log_prob"])
+    assert torch.equal(trainer.run.memory, other.run.memory)
+    assert trainer.run.memory.abs().max() > 0
+
+
+def test_baselines_are_played_once_and_the_policy_when_it_is_due(trained: Trained) -> None:
+    trainer, rounds = trained(4)
+    due = ["evaluation/policy" in numbers for numbers in rounds]
+    assert due == [False, True, False, True]
+    for name in ("wait", "random", "heuristic"):
+        assert rounds[1][f"evaluation/{name}"] == rounds[3][f"evaluation/{name}"]
+        assert math.isfinite(rounds[1][f"evaluation/{name}"])
+    assert rounds[1]["evaluation/policy"] != rounds[3]["evaluation/policy"]
+    assert math.isfinite(rounds[3]["evaluation/policy"])
+    assert len(trainer.run.scores.policy) == 4
+
+
+def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(trained: Trained, built: Built) -> None:
+    """Evaluated in a run's pool or in a new one, with the same draws, a policy has the same returns."""
+    trainer, _ = trained(2)
+    fresh = built()
+    held = saved(trainer.run)
+    for path in held:
+        if path.startswith("envs."):
+            held[path] = saved(fresh.run)[path]
+    restore_(fresh.run, held)
+    for run in (trainer, fresh):
+        run.run.generators["held out"].manual_seed(5)
+        for number in range(6):
+            evaluate_(run.recipe, run.run, number)
+    assert torch.equal(trainer.run.scores.policy, fresh.run.scores.policy)
+
+
+def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(trained: Trained) -> None:
+    """On the same episodes, and without its floor: the two returns are the same bits."""
+    trainer, _ = trained(1, {"policy.floor": 0.99})
+    weights = trainer.recipe.policy.weights(trainer.run.learner.block)
+    weights["action.bias"][0] = 1e4
+    for _ in range(2):
+        for number in range(6):
+            evaluate_(trainer.recipe, trainer.run, number)
+        assert torch.equal(trainer.run.scores.policy, trainer.run.scores.baselines["wait"])
+    assert len({*trainer.run.scores.policy.tolist()}) > 1
+
+
+def test_training_seeds_are_never_held_out(built: Built) -> None:
+    trainer = built()
+    rng = trainer.run.generators["env seeds"]
+    assert int(torch.randint(HELD_OUT, (100_000,), generator=rng).max()) < HELD_OUT
+
+
+def test_every_round_plays_other_episodes(trained: Trained) -> None:
+    _, rounds = trained(3)
+    assert len({numbers["return/mean"] for numbers in rounds}) == 3
+
+
+CHANGES: dict[str, Any] = {
+    "envs": 4,
+    "policy.hidden": 9,
+    "policy.memory": 7,
+    "policy.floor": 0.5,
+    "learner.gamma": 0.9,
+    "learner.lam": 0.5,
+    "learner.clip": 1e-4,
+    "learner.epochs": 3,
+    "learner.minibatches": 1,
+    "learner.lr": 1e-2,
+    "learner.grad_clip": 1e-3,
+    "learner.value_weight": 0.1,
+    "learner.entropy_weight": 1.0,
+    "evaluation.episodes": 6,
+    "evaluation.every": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def ordinary() -> dict[str, str]:
+    return {}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_setting_does_something(name: str, trained: Trained, ordinary: dict[str, str]) -> None:
+    if not ordinary:
+        ordinary["digest"] = digest(trained(1)[0].run)
+    assert digest(trained(1, {name: CHANGES[name]})[0].run) != ordinary["digest"]
+
+
+def test_settings_that_do_not_fit_together_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"envs = 7: must be a multiple of learner.minibatches \(2\)"):
+        GrowConfig(envs=7)
+    assert GrowConfig(envs=8, evaluation=HeldOutConfig(episodes=12)).held_out_turns == 2
+    for name in ("episodes", "every"):
+        with pytest.raises(ConfigError, match=f"evaluation.{name} = 0: must be 1 or more"):
+            HeldOutConfig(**{name: 0})
+    with pytest.raises(ConfigError, match="envs = 0: must be 1 or more"):
+        GrowConfig(envs=0)

@@ -1,0 +1,66 @@
+"""Small runs of teaching: 4 environments of two agents, blocks of 4 steps."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from toy import CueTeacher, CueWorld
+from watchers import Silent
+
+from flatwater.config.toml import from_mapping
+from flatwater.envs.worlds import RandomTeacher
+from flatwater.trainers.loop import train_
+from flatwater.trainers.teach.collect import Collector
+from flatwater.trainers.teach.config import TeachConfig
+from flatwater.trainers.teach.held_out import Stage
+from flatwater.trainers.teach.numbers import PARTS
+from flatwater.trainers.teach.profile import Profile
+from flatwater.trainers.teach.round import TeachTrainer, build_trainer
+from flatwater.trainers.teach.state import RANDOM, TEACHER, build_recipe, build_teach
+
+CPU = torch.device("cpu")
+TINY: dict[str, Any] = {
+    "envs": 4,
+    "block": 4,
+    "student": {"rows": 64, "width": 8, "hidden": 8, "memory": 8},
+    "learner": {"unroll": 2, "epochs": 2, "minibatches": 2, "lr": 0.01},
+    "evaluation": {"envs": 3, "every": 2},
+}
+
+
+@pytest.fixture
+def built() -> Callable[..., TeachTrainer]:
+    """A run that has not begun: `built({"envs": 2}, form="vector", agents=1)`."""
+
+    def build(changes: Mapping[str, Any] | None = None, *, agents: int = 2, form: str = "tokens") -> TeachTrainer:
+        config = from_mapping(TeachConfig, merged(TINY, changes or {}), "a test")
+        world, held_out = CueWorld(config.envs, agents, form), CueWorld(config.evaluation.envs, agents, form)
+        recipe = build_recipe(config, world.spaces, held_out.spaces, CPU)
+        run = build_teach(recipe)
+        profile = Profile(PARTS)
+        collector = Collector(recipe, run, world, CueTeacher(world), profile)
+        others = {TEACHER: CueTeacher(held_out), RANDOM: RandomTeacher(held_out, run.generators["random"])}
+        return build_trainer(recipe, run, collector, Stage(recipe, run, held_out, others), profile)
+
+    return build
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of both; those of the second win."""
+    found = dict(one)
+    for name, value in other.items():
+        found[name] = merged(found[name], value) if isinstance(value, Mapping) and name in found else value
+    return found
+
+
+@pytest.fixture
+def trained(built: Callable[..., TeachTrainer]) -> Callable[..., tuple[TeachTrainer, list[dict[str, float]]]]:
+    """A run after some rounds, with the numbers of each: `trained(3, {"envs": 2})`."""
+
+    def train(rounds: int, changes: Mapping[str, Any] | None = None, **how: Any) -> Any:
+        trainer, watcher = built(changes, **how), Silent(done=0)
+        train_(trainer, rounds, watcher)
+        return trainer, watcher.rounds
+
+    return train

@@ -1,0 +1,263 @@
+"""The laws of a round of teaching: resumable at every step, nothing moves, what is stored is what was executed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy import CueWorld
+from trees import differing, digest, pointers, restore_, saved
+from watchers import Silent
+
+from flatwater.config.toml import from_mapping
+from flatwater.envs.world import PADDING, Array
+from flatwater.errors import CheckpointError, ConfigError, RunError
+from flatwater.learners.returns import gae
+from flatwater.learners.teaching_config import Ramp
+from flatwater.nets.stack import views
+from flatwater.nets.student import rows_of
+from flatwater.state.tree import nbytes
+from flatwater.trainers.loop import train_
+from flatwater.trainers.teach.collect import HELD_OUT, ask_
+from flatwater.trainers.teach.config import TeachConfig
+from flatwater.trainers.teach.rebuild import rebuild_
+from flatwater.trainers.teach.round import TeachTrainer
+from flatwater.trainers.teach.state import build_recipe, build_teach
+
+Built = Callable[..., TeachTrainer]
+Trained = Callable[..., tuple[TeachTrainer, list[dict[str, float]]]]
+FORMS = pytest.mark.parametrize("form", ["tokens", "vector"])
+
+
+@FORMS
+def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(form: str, built: Built) -> None:
+    """A new build has the leaves alone: its worlds and teachers play their episodes again."""
+    whole = built(form=form)
+    train_(whole, 4, Silent())
+    wanted = saved(whole.run)
+    steps, places = 0, set()
+    while True:
+        first = built(form=form)
+        if train_(first, 4, Silent(steps)):
+            break
+        places.add((first.progress.phase, first.progress.step))
+        other = built(form=form)
+        restore_(other.run, saved(first.run))
+        rebuild_(other)
+        train_(other, 4, Silent())
+        assert differing(saved(other.run), wanted) == [], f"stopped after {steps} steps"
+        steps += 3
+    assert {phase for phase, _ in places} == {0, 1, 2, 3}
+
+
+def test_a_world_that_does_not_come_to_where_it_was_is_refused(built: Built, trained: Trained) -> None:
+    trainer, _ = trained(1)
+    other = built()
+    restore_(other.run, saved(trainer.run))
+    other.run.coming.add_(1)  # as if the package showed other things by now
+    with pytest.raises(CheckpointError, match="does not come to where the checkpoint has it"):
+        rebuild_(other)
+
+
+def test_one_seed_gives_one_run_and_another_seed_another(trained: Trained) -> None:
+    nobodys = torch.get_rng_state()
+    first, numbers = trained(3)
+    assert torch.equal(torch.get_rng_state(), nobodys), "the global generator is left alone"
+    second, again = trained(3)
+    assert digest(first.run) == digest(second.run)
+    assert repr(numbers) == repr(again)
+    third, _ = trained(1, {"seed": 1})
+    assert not torch.equal(third.run.learner.block, first.run.learner.block)
+
+
+def test_no_tensor_ever_moves(built: Built) -> None:
+    trainer = built()
+
+    home, plan = pointers(trainer.run), nbytes(trainer.run)
+    train_(trainer, 4, Silent())
+    assert pointers(trainer.run) == home
+    assert nbytes(trainer.run) == plan
+
+
+@FORMS
+def test_what_is_planned_is_what_is_held(form: str, built: Built) -> None:
+    held = built(form=form)
+    meta = torch.device("meta")
+    spaces = held.recipe.spaces, held.recipe.held_out
+    planned = build_teach(build_recipe(held.recipe.config, *spaces, meta))
+    assert nbytes(planned) == nbytes(held.run)
+
+
+def collected(trainer: TeachTrainer) -> Any:
+    for t in range(trainer.recipe.config.block):
+        trainer.collector.step_(t)
+    return trainer.run.rollout
+
+
+@pytest.mark.parametrize("lead", [0.0, 0.5, 1.0])
+def test_the_executed_action_is_stored_with_its_own_probability(lead: float, built: Built) -> None:
+    trainer = built({"learner": {"lead": {"first": lead, "last": lead}}})
+    rollout, run = collected(trainer), trainer.run
+    assert torch.equal(rollout["led"], run.led.expand_as(rollout["led"])), "for a whole block"
+    assert (rollout["led"].float().mean() == lead) or lead == 0.5
+    assert torch.equal(rollout["action"][rollout["led"]], rollout["taught"][rollout["led"]])
+    assert torch.equal(rollout["reward"] > 0, rollout["alive"] & (rollout["action"] == rollout["taught"]))
+    student = trainer.recipe.student
+    weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
+    seen = student(weights, rollout["obs"], torch.zeros_like(run.memory), rollout["starts"])
+    wanted = seen.logits.log_softmax(-1).gather(-1, rollout["action"].unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(rollout["log_prob"], wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(rollout["value"], seen.value, atol=1e-5, rtol=1e-5)
+
+
+def test_what_followed_a_step_is_valued_before_the_next_episode_begins(built: Built) -> None:
+    """Rows of one environment that ended by time: the value of its last observation, not of the next one's first."""
+    trainer = built({"block": 6, "learner": {"minibatches": 1}})
+    rollout, run, student = collected(trainer), trainer.run, trainer.recipe.student
+    weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
+    episode, world = run.episodes, CueWorld(4)
+    ended = (rollout["truncated"] | rollout["terminated"]).view(6, 4, 2).all(2)
+    assert ended.any()
+    assert episode.steps.max() <= 6
+    follows = torch.where(rollout["starts"][1:], torch.nan, rollout["value"][1:])
+    over = rollout["truncated"][:-1] | rollout["terminated"][:-1]
+    kept = ~over & ~follows.isnan()
+    assert torch.equal(rollout["next_value"][:-1][kept], follows[kept])
+    t, env = (int(x) for x in (rollout["truncated"].view(6, 4, 2)[..., 0]).nonzero()[0])
+    memory = torch.zeros(2, 8, student.config.memory)
+    start = int(rollout["starts"].view(6, 4, 2)[: t + 1, env, 0].nonzero()[-1])
+    shown = rollout["obs"][start : t + 1]
+    final = rollout["obs"][t].clone()
+    seen = np.empty((4, 2, 3, 3), np.uint8)
+    world.seeds[:], world.age[:] = 0, t + 1 - start
+    world.seeds[env] = seed_of(env, shown)
+    world._show(env, seen)
+    final.view(4, 2, 3, 3)[env] = torch.from_numpy(seen[env])
+    starts = torch.zeros(t + 2 - start, 8, dtype=torch.bool)
+    outlook = student(weights, torch.cat([shown, final[None]]), memory, starts)
+    torch.testing.assert_close(rollout["next_value"][t, 2 * env], outlook.value[-1, 2 * env], atol=1e-5, rtol=1e-5)
+
+
+def seed_of(env: int, shown: torch.Tensor) -> int:
+    """Any seed with the cue that was shown first, of an episode in which nobody is over early."""
+    cue = int(shown[0].view(4, 2, 3, 3)[env, 0, 0, 2])
+    return next(seed for seed in range(1, 100) if seed // 7 % 2 == cue and seed % 3)
+
+
+def test_advantages_are_those_of_gae_over_the_students_own_steps(trained: Trained) -> None:
+    trainer, _ = trained(1, {"learner": {"lead": {"first": 0.5, "last": 0.5}}})
+    rollout, config = trainer.run.rollout, trainer.recipe.config.learner
+    wanted = gae(
+        reward=rollout["reward"],
+        discount=config.gamma * (~rollout["terminated"]).float(),
+        value=rollout["value"],
+        next_value=rollout["next_value"],
+        continues=~(rollout["terminated"] | rollout["truncated"]),
+        lam=config.lam,
+    )
+    torch.testing.assert_close(rollout["returns"], wanted + rollout["value"])
+    own = rollout["alive"] & ~rollout["led"]
+    assert abs(float(rollout["advantage"][own].mean())) < 1e-5
+    assert float(rollout["advantage"][own].std(correction=0)) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_slot_that_the_teacher_leaves_is_found() -> None:
+    class Lazy:
+        def begin_(self, which: Array) -> None: ...
+
+        def step_batch(self, obs: Array, actions_out: Array) -> None:  # noqa: ARG002  (it does not look)
+            actions_out[0] = 1
+
+    with pytest.raises(RunError, match="left 2 of 4 actions unwritten, the first of environment 1, agent 0"):
+        ask_(Lazy(), np.zeros((2, 2, 3)), torch.zeros(2, 2, dtype=torch.int64))
+
+
+def test_the_student_learns_the_cue_and_remembers_it(trained: Trained) -> None:
+    """Random answers pay a third; the teacher always pays; remembering is needed from the second step on."""
+    trainer, numbers = trained(
+        20,
+        {
+            "envs": 16,
+            "block": 8,
+            "student": {"rows": 256, "width": 16, "hidden": 16, "memory": 16},
+            "learner": {"unroll": 8, "minibatches": 2, "epochs": 3, "lead": {"first": 0.5, "last": 0.0, "ends": 4000}},
+            "evaluation": {"envs": 16, "every": 20},
+        },
+    )
+    last = numbers[-1]
+    assert last["evaluation/student"] > 0.95 * last["evaluation/teacher"] > 2 * last["evaluation/random"]
+    assert trainer.run.agent_steps == 20 * 8 * 32
+
+
+def test_ppo_takes_over_and_learns_without_a_teacher(trained: Trained) -> None:
+    changes = {
+        "envs": 16,
+        "block": 8,
+        "learner": {
+            "unroll": 8,
+            "minibatches": 2,
+            "epochs": 4,
+            "lead": {"first": 0.0, "last": 0.0},
+            "supervision": {"first": 0.0, "last": 0.0},
+            "reinforcement": {"first": 1.0, "last": 1.0},
+        },
+        "evaluation": {"envs": 16, "every": 80},
+    }
+    _, numbers = trained(80, changes)
+    assert numbers[0]["train/agreement"] < 0.6
+    assert numbers[-1]["evaluation/student"] > 1.6 * numbers[-1]["evaluation/random"]
+
+
+def test_held_out_seeds_are_never_trained_on(built: Built) -> None:
+    trainer = built()
+    for _ in range(20):
+        collected(trainer)
+    assert int(trainer.run.episodes.seeds.max()) < HELD_OUT
+    trainer.stage.play_("random", 0)
+    assert trainer.run.held_out.episodes.seeds.tolist() == [HELD_OUT, HELD_OUT + 1, HELD_OUT + 2]
+
+
+def test_all_play_the_same_held_out_episodes_whatever_was_trained(trained: Trained) -> None:
+    trainer, numbers = trained(4)
+    for name in ("evaluation/teacher", "evaluation/random"):
+        assert len({row[name] for row in numbers}) == 1
+    assert [("evaluation/student" in row) for row in numbers] == [False, True, False, True]
+    teacher = trainer.run.held_out.scores["teacher"]
+    lengths = [3 + (HELD_OUT + env) % 4 for env in range(3)]
+    full = [2.0 if agent and (HELD_OUT + env) % 3 == 0 else float(lengths[env]) for env in range(3) for agent in (0, 1)]
+    assert teacher.tolist() == full
+
+
+def test_each_token_finds_a_row_and_padding_its_own() -> None:
+    tokens = torch.tensor([[[0, 1, 2], [0, 1, 3], [255, 1, 2]], [[0, 1, 2], [9, 1, 2], [255, 0, 0]]], dtype=torch.uint8)
+    rows = rows_of(tokens, 1024, PADDING)
+    assert rows[0, 0] == rows[1, 0]
+    assert rows[:, 2].tolist() == [1024, 1024]
+    assert len(rows.unique()) == 4
+    everything = torch.cartesian_prod(torch.arange(121), torch.arange(8), torch.arange(16)).to(torch.uint8)
+    spread = rows_of(everything, 16_384, PADDING).bincount(minlength=16_384)
+    assert int(spread.max()) <= 4, "15,488 words in 16,384 rows: by chance it would be six or seven"
+
+
+def test_a_ramp_is_straight_between_its_ends() -> None:
+    ramp = Ramp(first=1.0, last=0.5, begins=100, ends=200)
+    assert [ramp.at(step) for step in (0, 100, 150, 200, 999)] == [1.0, 1.0, 0.75, 0.5, 0.5]
+    assert Ramp(first=0.3, last=0.7).at(0) == 0.7
+    with pytest.raises(ConfigError, match="begins"):
+        Ramp(first=0.0, last=1.0, begins=5, ends=4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"block": 5}, "block = 5: must be a multiple of learner.unroll"),
+        ({"envs": 0}, "envs = 0"),
+        ({"student": {"rows": 100}}, "student.rows = 100"),
+        ({"learner": {"lead": {"first": 1.5, "last": 0.0}}}, "learner.lead.first = 1.5"),
+        ({"evaluation": {"every": 0}}, "evaluation.every = 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        from_mapping(TeachConfig, settings, "a test")

@@ -1,0 +1,30 @@
+"""A watcher for tests, of any kind of run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NEVER = 1 << 40
+TIMED = ("profile/", "train/sps")
+
+
+@dataclass
+class Silent:
+    """Keeps the numbers of each round, without times, and stops the run after some steps."""
+
+    left: int = NEVER
+    """Steps until it stops."""
+    done: int | None = None
+    """The round that was settled last; None takes any as the first."""
+    rounds: list[dict[str, float]] = field(default_factory=list)
+
+    def stepped(self, phase: str, done: int, total: int) -> None:
+        assert 0 < done <= total, phase
+        self.left -= 1
+
+    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+        assert self.done is None or round_ == self.done + 1
+        self.done = round_
+        self.rounds.append({name: value for name, value in metrics.items() if not name.startswith(TIMED)})
+
+    def stopping(self) -> bool:
+        return self.left <= 0
