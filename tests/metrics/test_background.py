@@ -1,7 +1,8 @@
 """A tracker that fails, hangs or is slow costs the run nothing but its own rounds, and what is lost is counted."""
 
 from collections.abc import Callable, Iterator
-from threading import Event, enumerate as living
+from threading import Event
+from threading import enumerate as living
 
 import pytest
 
