@@ -18,7 +18,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any
 
 from contract_runs import count_contract_, recipes, trained, windows_config, without_contract_
 from fresh import run_fresh
+from parts import measured, told
 from sizes import config_of
 
 from flatwater.runs.erl import composition
@@ -174,18 +174,8 @@ def main() -> int:
         "flat": bench_flat,
         "windows": bench_windows,
     }
-    began, found = time.monotonic(), {}
-    for name in options.parts:
-        print(f"{name} … [{time.monotonic() - began:.0f} s]", file=sys.stderr)
-        found[name] = parts[name]()
-    if options.json:
-        print(json.dumps(found, indent=1))
-    else:
-        show(found)
-    wrong = failures(found)
-    if wrong:
-        print("does not hold: " + "; ".join(wrong), file=sys.stderr)
-    return 1 if wrong else 0
+    found = measured(parts, options.parts)
+    return told(found, show, failures, as_json=options.json)
 
 
 if __name__ == "__main__":

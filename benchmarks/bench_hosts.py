@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from fresh import run_fresh
 from looped_hosts import LoopedHost
+from parts import measured, told
 from torch import Tensor
 
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
@@ -215,18 +216,14 @@ def main() -> int:
     if options.in_process:
         print(json.dumps(batches(*options.in_process)))
         return 0
-    found: dict[str, Any] = {}
-    if "speed" in options.parts:
-        found["speed"] = {kind: speed(kind) for kind in FASTER}
-    if "memory" in options.parts:
-        found["memory"] = {
+    parts: dict[str, Callable[[], Any]] = {
+        "speed": lambda: {kind: speed(kind) for kind in FASTER},
+        "memory": lambda: {
             size: {way: run_fresh(__file__, ["--in-process", way, size]) for way in WAYS} for size in SIZES
-        }
-    if options.json:
-        print(json.dumps(found, indent=1))
-    else:
-        show(found)
-    return 1 if failures(found) else 0
+        },
+    }
+    found = measured(parts, options.parts)
+    return told(found, show, failures, as_json=options.json)
 
 
 if __name__ == "__main__":

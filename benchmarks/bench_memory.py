@@ -17,12 +17,14 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from fresh import peak_of, run_fresh
+from parts import measured, told
 from rich.console import Console
 from sizes import config_of
 
@@ -242,14 +244,10 @@ def main() -> int:
     if options.in_process:
         print(json.dumps(in_process(options.in_process, options.updates, options.folder)))
         return 0
-    parts = {"transition": transition, "growth": growth, "full": full}
+    parts: dict[str, Callable[[], Any]] = {"transition": transition, "growth": growth, "full": full}
     wanted = [*options.parts, *(["full"] if options.full else [])]
-    found = {name: parts[name]() for name in wanted}
-    if options.json:
-        print(json.dumps(found, indent=1))
-    else:
-        show(found)
-    return 1 if failures(found) else 0
+    found = measured(parts, wanted)
+    return told(found, show, failures, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from typing import Any
 
 from fresh import run_fresh
 from mirror_runs import STORE, brought_back, growth, killed_again_and_again, run_beside, use
+from parts import measured, told
 
 from flatwater.storage.objects import open_objects
 from flatwater.storage.sending import BUFFER_BYTES, QUEUE_BYTES, SendBuffer, send_file
@@ -176,19 +177,9 @@ def main() -> int:
         "growth": lambda: bench_growth(store),
         "kills": lambda: bench_kills(store),
     }
-    began, found = time.monotonic(), {}
-    for name in options.parts:
-        print(f"{name} … [{time.monotonic() - began:.0f} s]", file=sys.stderr)
-        found[name] = parts[name]()
+    found = measured(parts, options.parts)
     store.stop()
-    if options.json:
-        print(json.dumps(found, indent=1))
-    else:
-        show(found)
-    wrong = failures(found)
-    if wrong:
-        print("does not hold: " + "; ".join(wrong), file=sys.stderr)
-    return 1 if wrong else 0
+    return told(found, show, failures, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ import numpy as np
 import torch
 from fresh import run_fresh
 from listed_teaching import ListedTeaching
+from parts import measured, told
 
 from flatwater.config.toml import from_mapping
 from flatwater.envs.foraging.config import ForagingConfig
@@ -258,19 +259,15 @@ def main() -> int:
     if options.in_process:
         print(json.dumps(collected(traced=options.in_process == "traced")))
         return 0
-    measure: dict[str, Callable[[], Any]] = {
+    parts: dict[str, Callable[[], Any]] = {
         "memory": lambda: {how: run_fresh(__file__, ["--in-process", how])["kept"] for how in ("traced", "resident")},
         "pace": pace,
         "loop": loop,
         "rows": rows,
         "learning": lambda: {seed: learning(seed) for seed in options.seeds},
     }
-    found = {part: measure[part]() for part in options.parts}
-    if options.json:
-        print(json.dumps(found, indent=1))
-    else:
-        show(found)
-    return 1 if failures(found) else 0
+    found = measured(parts, options.parts)
+    return told(found, show, failures, as_json=options.json)
 
 
 if __name__ == "__main__":

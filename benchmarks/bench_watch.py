@@ -26,11 +26,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from fresh import run_fresh
+from parts import measured, told
 from rivals_table import RIVALS, answer, own_answer, rivals_table
 
 from flatwater.memory.leaks.census import take_census
@@ -239,23 +241,14 @@ def main() -> int:
     if options.in_process:
         print(json.dumps(census_of(options.in_process)))
         return 0
-    found: dict[str, Any] = {}
-    if "overhead" in options.parts:
-        found["overhead"] = bench_overhead(options.pairs)
-    if "census" in options.parts:
-        found["census"] = bench_census()
-    if "zoo" in options.parts:
-        found["zoo"] = bench_zoo(options.only)
-    if "rivals" in options.parts:
-        found["rivals"] = bench_rivals([name for name in options.only if name in ZOO["GROWING"]])
-    if options.json:
-        print(json.dumps(found, indent=1))
-    else:
-        show(found)
-    wrong = failures(found)
-    if wrong:
-        print("does not hold: " + "; ".join(wrong), file=sys.stderr)
-    return 1 if wrong else 0
+    parts: dict[str, Callable[[], Any]] = {
+        "overhead": lambda: bench_overhead(options.pairs),
+        "census": bench_census,
+        "zoo": lambda: bench_zoo(options.only),
+        "rivals": lambda: bench_rivals([name for name in options.only if name in ZOO["GROWING"]]),
+    }
+    found = measured(parts, options.parts)
+    return told(found, show, failures, as_json=options.json)
 
 
 if __name__ == "__main__":

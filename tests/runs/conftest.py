@@ -180,7 +180,9 @@ RESULTS = ("trades.parquet", "equity.parquet", "lives.parquet", "result.json")
 
 def records(path: Path) -> Records:
     """The lines of a file of records, without what depends on the machine."""
-    if not path.exists():
-        return []
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{k: v for k, v in line.items() if not k.startswith(MACHINE)} for line in lines]
+    return [{k: v for k, v in line.items() if not k.startswith(MACHINE)} for line in entries(path)]
+
+
+def entries(path: Path) -> Records:
+    """The lines of a file of records; none where it is not there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

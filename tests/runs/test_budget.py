@@ -1,6 +1,5 @@
 """Near its budget a run stops with a checkpoint and exits with 4; it is never killed, and it can be resumed."""
 
-import json
 import resource
 import subprocess
 import sys
@@ -12,6 +11,8 @@ PROGRAM = Path(__file__).parent / "leaking.py"
 MIB = 1 << 20
 RESUME = """
 import sys
+from conftest import entries
+
 from flatwater.cli.main import main
 sys.exit(main(["resume", sys.argv[1], "--rounds", sys.argv[2]]))
 """
@@ -39,7 +40,7 @@ def check(folder: Path, ended: subprocess.CompletedProcess[str]) -> None:
     rounds = len((folder / "ledger.jsonl").read_text().splitlines())
     assert int(newest.name.split(".")[0]) == rounds >= 5
     assert "flatwater resume" in ended.stdout
-    found = [json.loads(line) for line in (folder / "findings.jsonl").read_text().splitlines()]
+    found = entries(folder / "findings.jsonl")
     assert any(f["verdict"] == "leak" and "LOST" in f["owner"] for f in found)
     resumed = subprocess.run(
         [sys.executable, "-c", RESUME, str(folder), str(rounds + 1)],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from conftest import entries
 
 from flatwater.cli.main import main
 from flatwater.panel.locate import load_panel
@@ -36,7 +37,7 @@ def test_each_look_at_the_holdout_is_logged_before_it_is_taken(
         assert main(["evaluate", str(run), "--holdout", "--json"]) == 0
         said = capsys.readouterr()
         assert f"look number {number} at the holdout" in said.err
-        looks = [json.loads(line) for line in (run / "holdout_looks.jsonl").read_text().splitlines()]
+        looks = entries(run / "holdout_looks.jsonl")
         assert len(looks) == number
         assert all(look["round"] == 2 and look["time"] for look in looks)
     result = json.loads(said.out)

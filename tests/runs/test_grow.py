@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from conftest import TINY_GROW, records
+from conftest import TINY_GROW, entries, records
 
 from flatwater.cli.main import main
 from flatwater.envs.growing.stages import Stage
@@ -37,14 +37,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_what_is_planned_is_held(run: Path) -> None:
     plan = read_plan(run / "plan.json")
     assert isinstance(plan, Plan)
-    for line in lines(run / "ledger.jsonl"):
+    for line in entries(run / "ledger.jsonl"):
         assert line["owned_bytes"] == plan.total_bytes
         assert line["envs"] == 2
 
@@ -86,7 +82,7 @@ def test_a_run_leaves_its_result_and_its_lives(run: Path) -> None:
     waited = lives.filter(pl.col("player") == "wait")
     assert {stage for stages in waited["stage"].to_list() for stage in stages} == {int(Stage.DORMANT)}
     assert result["players"]["wait"]["germinated"] == 0
-    last = lines(run / "episodes.jsonl")[-1]
+    last = entries(run / "episodes.jsonl")[-1]
     assert [len(last[name]) for name in ("seed", "return", "accuracy", "wait", "fossilised")] == [2] * 5
     assert (run / "result.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -101,7 +97,7 @@ def test_the_holdout_has_other_episodes_and_each_look_is_logged(run: Path, capsy
     result = json.loads(capsys.readouterr().out)
     assert result["first_seed"] > json.loads((run / "result.json").read_text())["first_seed"] + result["episodes"]
     assert result["players"] != json.loads((run / "result.json").read_text())["players"]
-    assert len(lines(run / "holdout_looks.jsonl")) == 1
+    assert len(entries(run / "holdout_looks.jsonl")) == 1
 
 
 def test_the_table_and_the_list_name_what_was_trained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +107,7 @@ def test_the_table_and_the_list_name_what_was_trained(run: Path, capsys: pytest.
     assert [line.split()[0] for line in said.splitlines() if "%" in line] == ["policy", "wait", "random", "heuristic"]
     assert main(["runs", str(run.parent), "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["runs"]
-    last = lines(run / "metrics.jsonl")[-1]
+    last = entries(run / "metrics.jsonl")[-1]
     assert (listed["trainer"], listed["measured"]) == ("grow", "held out")
     assert listed["score"] == last["evaluation/policy"]
     assert main(["top", str(run), "--once"]) == 0

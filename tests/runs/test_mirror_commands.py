@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from conftest import TINY, TINY_GROW, newest_leaves
+from conftest import TINY, TINY_GROW, entries, newest_leaves
 from object_store import ObjectStore, bucket, object_store, store
 from rich.console import Console
 
@@ -66,7 +66,7 @@ def test_the_mirror_is_on_the_terminal_and_in_plan_ledger_and_metrics(bucket: st
     said = capsys.readouterr().out
     assert "mirror: 0 pending, last ok" in said or "mirror: 1 pending" in said
     assert f"mirror: everything is at {bucket}/far/first" in said
-    ledger = [json.loads(line) for line in Path("first/ledger.jsonl").read_text().splitlines()]
+    ledger = entries(Path("first/ledger.jsonl"))
     assert [line["owned"]["mirror.buffer"] for line in ledger] == [BUFFER_BYTES, BUFFER_BYTES]
     assert json.loads(Path("first/plan.json").read_text())["owners"]["mirror.buffer"] == QUEUE_BYTES
     metrics = json.loads(Path("first/metrics.jsonl").read_text().splitlines()[-1])

@@ -5,10 +5,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import TINY_TEACH
+from conftest import TINY_TEACH, entries
 
 from flatwater.cli.main import main
 from flatwater.memory.planner import Plan
@@ -29,14 +28,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_what_is_planned_is_held(run: Path) -> None:
     plan = read_plan(run / "plan.json")
     assert isinstance(plan, Plan)
-    for line in lines(run / "ledger.jsonl"):
+    for line in entries(run / "ledger.jsonl"):
         assert line["owned_bytes"] == plan.total_bytes
         assert line["envs"] == 4
 
@@ -49,7 +44,7 @@ def test_what_does_not_fit_says_what_to_change(capsys: pytest.CaptureFixture[str
 
 
 def test_each_round_has_its_profile_its_pace_and_its_memory(run: Path) -> None:
-    for line in lines(run / "metrics.jsonl"):
+    for line in entries(run / "metrics.jsonl"):
         assert all(line[f"profile/{part}_us"] > 0 for part in ("env", "teacher", "student", "store", "update"))
         parts = sum(line[f"profile/{part}_us"] for part in ("env", "teacher", "student", "store", "update"))
         assert line["train/sps"] == pytest.approx(1e6 / parts)
@@ -62,7 +57,7 @@ def test_a_run_leaves_its_result_its_lessons_and_its_picture(run: Path) -> None:
     result = json.loads((run / "result.json").read_text())
     assert set(result["players"]) == {"student", "teacher", "random"}
     assert (result["trainer"], result["split"], result["agent_steps"]) == ("teach", "held-out", 64)
-    last = lines(run / "lessons.jsonl")[-1]
+    last = entries(run / "lessons.jsonl")[-1]
     assert [len(last[name]) for name in ("seed", "steps", "return")] == [2] * 3
     assert last["steps"] == [4, 4], "16 steps are two episodes of 6 and 4 of the next"
     assert (run / "result.png").read_bytes()[:4] == b"\x89PNG"
@@ -77,7 +72,7 @@ def test_the_holdout_has_other_episodes(run: Path, capsys: pytest.CaptureFixture
     assert main(["evaluate", str(run), "--holdout", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["first_seed"] > json.loads((run / "result.json").read_text())["first_seed"] + result["episodes"]
-    assert len(lines(run / "holdout_looks.jsonl")) == 1
+    assert len(entries(run / "holdout_looks.jsonl")) == 1
 
 
 def test_the_tables_name_who_played_and_what_a_step_takes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +84,7 @@ def test_the_tables_name_who_played_and_what_a_step_takes(run: Path, capsys: pyt
     ]  # fmt: skip
     assert main(["runs", str(run.parent), "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (listed["trainer"], listed["score"]) == ("teach", lines(run / "metrics.jsonl")[-1]["evaluation/student"])
+    assert (listed["trainer"], listed["score"]) == ("teach", entries(run / "metrics.jsonl")[-1]["evaluation/student"])
     assert main(["top", str(run), "--once"]) == 0
     assert "block 4/4" in capsys.readouterr().out
 
@@ -165,7 +160,7 @@ def test_a_teacher_that_becomes_slower_is_named_before_step_1500(tmp_path: Path)
         [sys.executable, str(PROGRAM), str(tmp_path / "run")], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    found = lines(tmp_path / "run" / "findings.jsonl")
+    found = entries(tmp_path / "run" / "findings.jsonl")
     slowdowns = [each for each in found if each["verdict"] == "slowdown"]
     assert slowdowns, "nothing was told"
     assert "teacher" in slowdowns[0]["owner"]

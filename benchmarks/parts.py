@@ -1,0 +1,33 @@
+"""The parts of a benchmark: measured one after the other, shown as text or JSON, held against what is claimed."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Found = dict[str, Any]
+"""Part -> its numbers."""
+
+
+def measured(parts: Mapping[str, Callable[[], Any]], wanted: Sequence[str]) -> Found:
+    """Measure the wanted parts, and say on stderr which one is at work."""
+    began, found = time.monotonic(), {}
+    for name in wanted:
+        print(f"{name} … [{time.monotonic() - began:.0f} s]", file=sys.stderr)
+        found[name] = parts[name]()
+    return found
+
+
+def told(
+    found: Found, show: Callable[[Found], None], failures: Callable[[Found], Sequence[str]], *, as_json: bool
+) -> int:
+    """Print what was found and, on stderr, which claims do not hold. Returns the exit code: 1 if there are any."""
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        show(found)
+    wrong = failures(found)
+    if wrong:
+        print("does not hold: " + "; ".join(wrong), file=sys.stderr)
+    return 1 if wrong else 0
