@@ -87,6 +87,23 @@ def skipped_steps(round: int, skipped: Mapping[str, int], taken: int) -> list[Al
     ]
 
 
+def of_learner(round: int, name: str, largest: float, metrics: Metrics, steps: int) -> list[Alarm]:
+    """What can be wrong with one learner: its weights, the round's numbers, the steps that it did not take.
+
+    Args:
+        round: the round.
+        name: of what learns (`policy`, `student`).
+        largest: magnitude of a weight; not finite where one of them is not.
+        metrics: the round's numbers, `train/skipped` among them; none may be NaN.
+        steps: that the learner should have taken.
+    """
+    return [
+        *not_finite(round, {f"weights/{name}": [largest]}),
+        *not_finite_metrics(round, metrics),
+        *skipped_steps(round, {name: int(metrics.get("train/skipped", 0))}, steps),
+    ]
+
+
 def constant_policies(round: int, deviation: Mapping[str, float]) -> list[Alarm]:
     """An alarm for each policy whose actions do not change from day to day, or are not numbers.
 

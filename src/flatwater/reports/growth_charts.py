@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from math import isfinite
 
 import polars as pl
 
 from flatwater.reports.markup import Chart, Html, tag
 from flatwater.reports.memory_charts import curve, round_axis
+from flatwater.reports.returns_curves import returns_curves
 from flatwater.reports.stages import STAGES
 
 PLAYERS = {"heuristic": "--buy-and-hold", "wait": "--equal-weight", "random": "--random"}
@@ -25,24 +25,12 @@ WIDTH, ROW = 300, 26
 
 def returns_chart(metrics: dict[str, list[float]]) -> Chart:
     """Returns of training episodes and of held-out ones, against the baselines on the same held-out ones."""
-    rounds = metrics["round"]
-    data = [curve(rounds, metrics["return/mean"], "training, mean", "--quiet", width=1.6)]
-    for name, colour in PLAYERS.items():
-        known = [value for value in metrics.get(f"evaluation/{name}", []) if isfinite(value)]
-        if known:
-            data.append(curve(rounds, [known[-1]] * len(rounds), name, colour, width=1.4))
-    evaluated = [
-        (at, value) for at, value in zip(rounds, metrics.get("evaluation/policy", []), strict=False) if isfinite(value)
-    ]
-    if evaluated:
-        x, y = zip(*evaluated, strict=True)
-        data.append(curve(x, y, "policy, held out", "--champion", width=2.6) | {"mode": "lines+markers"})
     return Chart(
         title="Return of an episode",
         reading="Training episodes are explored, so their mean lies lower. The held-out episodes are always the same, "
         "and the baselines' returns on them are level lines: the policy should come to lie above all of them.",
-        data=data,
-        layout={"xaxis": round_axis(rounds)},
+        data=returns_curves(metrics, "policy", PLAYERS),
+        layout={"xaxis": round_axis(metrics["round"])},
         height=360,
     )
 

@@ -2,9 +2,9 @@
 
 from statistics import median
 
-from flatwater.metrics.reader import known
 from flatwater.reports.markup import Chart
 from flatwater.reports.memory_charts import curve, round_axis
+from flatwater.reports.returns_curves import returns_curves
 
 LEVELS = {"teacher": "--buy-and-hold", "random": "--random"}
 PARTS = {
@@ -29,23 +29,12 @@ def profile_rows(metrics: Metrics) -> list[tuple[str, str, str]]:
 
 def learned_chart(metrics: Metrics) -> Chart:
     """Returns of training episodes and of held-out ones, against the teacher's and random actions."""
-    rounds = metrics["round"]
-    data = []
-    if "return/mean" in metrics:
-        data.append(curve(*known(rounds, metrics["return/mean"]), "training, mean", "--quiet", width=1.6))
-    for name, colour in LEVELS.items():
-        _, level = known(rounds, metrics.get(f"evaluation/{name}", []))
-        if level:
-            data.append(curve(rounds, [level[-1]] * len(rounds), name, colour, width=1.4))
-    x, y = known(rounds, metrics.get("evaluation/student", []))
-    if x:
-        data.append(curve(x, y, "student, held out", "--champion", width=2.6) | {"mode": "lines+markers"})
     return Chart(
         title="What an agent is paid in an episode",
         reading="Training episodes are led by the teacher in part, the more the earlier. The held-out episodes are "
         "always the same; the student should come to lie near the level line of the teacher.",
-        data=data,
-        layout={"xaxis": round_axis(rounds)},
+        data=returns_curves(metrics, "student", LEVELS),
+        layout={"xaxis": round_axis(metrics["round"])},
         height=360,
     )
 

@@ -9,14 +9,15 @@ import torch
 
 from flatwater.envs.growing.digits import load_task
 from flatwater.envs.growing.simulator import live_pools
+from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.alarms import Alarm, not_finite, not_finite_metrics, skipped_steps
+from flatwater.metrics.alarms import Alarm, of_learner
 from flatwater.runs.composed import Composer
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.grow.config import GrowRunConfig
 from flatwater.runs.grow.plan import plan_grow
-from flatwater.runs.grow.result import FIRST_SEEDS, as_json, write_result
+from flatwater.runs.grow.result import as_json, write_result
 from flatwater.runs.grow.score import score_policy
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
@@ -63,14 +64,8 @@ class GrowRun:
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Numbers and weights that are not finite, and updates that were not taken."""
-        learner, config = self.trainer.run.learner, self.config.learner
-        weights = {"weights/policy": [float(learner.block.abs().max())]}
-        skipped = {"policy": int(metrics.get("train/skipped", 0))}
-        return [
-            *not_finite(round_, weights),
-            *not_finite_metrics(round_, dict(metrics)),
-            *skipped_steps(round_, skipped, config.epochs * config.minibatches),
-        ]
+        config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
+        return of_learner(round_, "policy", largest, metrics, config.epochs * config.minibatches)
 
     def parts(self) -> Mapping[str, Effort]:
         """None: the phases are told apart, and nothing within them."""

@@ -5,24 +5,14 @@ from typing import Any
 
 import polars as pl
 
+from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
 from flatwater.metrics.figures import finite
 from flatwater.runs.facts import versions
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.grow.score import Score, score_policy
 from flatwater.runs.tables import write_frame
 from flatwater.storage.directory import write_object
-from flatwater.trainers.grow.collect import HELD_OUT
 from flatwater.trainers.grow.round import GrowTrainer
-
-HOLDOUT = HELD_OUT + (1 << 24)
-"""First env seed of the episodes that not even a person has looked at while the run went on."""
-FIRST_SEEDS = {"held-out": HELD_OUT, "holdout": HOLDOUT}
-NOTES = {
-    "held-out": "no weight was fitted to these episodes, but whoever tuned settings has seen their returns "
-    "(flatwater evaluate --holdout plays others)",
-    "holdout": "nothing was chosen on these episodes; each look makes them a little less so (holdout_looks.jsonl)",
-}
-"""How far a result on these episodes can be trusted."""
 
 
 def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import described
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.alarms import Alarm, not_finite, not_finite_metrics, skipped_steps
+from flatwater.metrics.alarms import Alarm, of_learner
 from flatwater.runs.composed import Composer
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.machine import find_device
@@ -17,7 +18,7 @@ from flatwater.runs.planning import allocated
 from flatwater.runs.teach.config import TeachRunConfig
 from flatwater.runs.teach.plan import plan_teach
 from flatwater.runs.teach.result import as_json, write_result
-from flatwater.runs.teach.score import FIRST_SEEDS, score_student
+from flatwater.runs.teach.score import score_student
 from flatwater.runs.teach.teachers import find_teacher
 from flatwater.runs.teach.worlds import build_worlds
 from flatwater.trainers.teach.collect import Collector
@@ -66,15 +67,9 @@ class TeachRun:
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Numbers and weights that are not finite, and updates that were not taken."""
-        config = self.config.learner
-        weights = {"weights/student": [float(self.trainer.run.learner.block.abs().max())]}
+        config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
         numbers = {name: value for name, value in metrics.items() if not name.startswith("evaluation/")}
-        skipped = {"student": int(metrics.get("train/skipped", 0))}
-        return [
-            *not_finite(round_, weights),
-            *not_finite_metrics(round_, numbers),
-            *skipped_steps(round_, skipped, config.epochs * config.minibatches),
-        ]
+        return of_learner(round_, "student", largest, numbers, config.epochs * config.minibatches)
 
     def parts(self) -> Mapping[str, Effort]:
         """What the parts of a step took in this round, in agent steps, so that one that becomes slower is named."""

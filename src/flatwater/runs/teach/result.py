@@ -3,19 +3,13 @@
 import json
 from typing import Any
 
+from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
 from flatwater.metrics.figures import finite
 from flatwater.runs.facts import versions
 from flatwater.runs.folder import RunFolder
-from flatwater.runs.teach.score import FIRST_SEEDS, Score, score_student
+from flatwater.runs.teach.score import Score, score_student
 from flatwater.storage.directory import write_object
 from flatwater.trainers.teach.round import TeachTrainer
-
-NOTES = {
-    "held-out": "nothing was learned from these episodes, but whoever tuned settings has seen what they paid "
-    "(flatwater evaluate --holdout plays others)",
-    "holdout": "nothing was chosen on these episodes; each look makes them a little less so (holdout_looks.jsonl)",
-}
-"""How far a result on these episodes can be trusted."""
 
 
 def write_result(trainer: TeachTrainer, folder: RunFolder, *, threads: int) -> None:

@@ -4,13 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flatwater.trainers.teach.collect import HELD_OUT
+from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.trainers.teach.round import TeachTrainer
 from flatwater.trainers.teach.state import PLAYERS, RANDOM, STUDENT, TEACHER
-
-HOLDOUT = HELD_OUT + (1 << 24)
-"""First seed of the episodes that not even a person has looked at while the run went on."""
-FIRST_SEEDS = {"held-out": HELD_OUT, "holdout": HOLDOUT}
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,10 @@ from flatwater.envs.growing.lifecycle import Masks
 from flatwater.envs.growing.measures import accuracy_of
 from flatwater.envs.growing.simulator import begin, masks, observe, step_
 from flatwater.envs.growing.spaces import HEADS
+from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.learners.ppo import act
 from flatwater.rollouts.block import write_
 from flatwater.trainers.grow.state import Grow, Recipe
-
-HELD_OUT = 1 << 30
-"""Env seeds below are drawn for training; those of held-out episodes begin here."""
 
 
 def begin_(run: Grow, seeds: Int[Tensor, "E"]) -> None:

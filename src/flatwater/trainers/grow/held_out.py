@@ -12,8 +12,9 @@ from torch import Tensor
 
 from flatwater.envs.growing.baselines import Baseline
 from flatwater.envs.growing.simulator import masks, observe, step_
+from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.learners.ppo import act
-from flatwater.trainers.grow.collect import HELD_OUT, begin_, legality
+from flatwater.trainers.grow.collect import begin_, legality
 from flatwater.trainers.grow.state import Grow, Recipe
 
 Player = Callable[[Recipe, Grow], Int[Tensor, "E A"]]

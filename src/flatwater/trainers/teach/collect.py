@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import RunError
 from flatwater.learners.teaching import choose, look
@@ -17,8 +18,6 @@ POISON = -(1 << 40)
 """Stands in every slot of the teacher's actions before it is asked: what it does not write is seen."""
 TRUNCATED = 2
 """Place in a row of what the world writes."""
-HELD_OUT = 1 << 30
-"""Seeds below are drawn for training; those of held-out episodes begin here."""
 
 
 class Collector:

@@ -4,9 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.learners.teaching import choose, look
-from flatwater.trainers.teach.collect import HELD_OUT, ask_
+from flatwater.trainers.teach.collect import ask_
 from flatwater.trainers.teach.episodes import begin_, build_outcome, step_
 from flatwater.trainers.teach.state import CPU, RANDOM, STUDENT, TEACHER, Recipe, Teach
 

@@ -1,0 +1,13 @@
+"""Which seeds of environments are trained on, and which are kept apart to judge what was trained."""
+
+HELD_OUT = 1 << 30
+"""Seeds below are drawn for training; those of held-out episodes begin here."""
+HOLDOUT = HELD_OUT + (1 << 24)
+"""First seed of the episodes that not even a person has looked at while the run went on."""
+FIRST_SEEDS = {"held-out": HELD_OUT, "holdout": HOLDOUT}
+NOTES = {
+    "held-out": "nothing was learned from these episodes, but whoever tuned settings has seen their returns "
+    "(flatwater evaluate --holdout plays others)",
+    "holdout": "nothing was chosen on these episodes; each look makes them a little less so (holdout_looks.jsonl)",
+}
+"""How far a result on these episodes can be trusted."""
