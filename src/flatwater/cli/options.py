@@ -29,7 +29,8 @@ def read_options(interface: type[C], program: str, options: Sequence[str], defau
     """The options as an instance of the command's dataclass; prints help or what is wrong, and exits, where asked to.
 
     Args:
-        interface: the command; the docstrings of the class and of its fields are the help.
+        interface: the command; the docstrings of the class and of its fields are the help, and what the class has in
+            `help_more`: what commands of several kinds have in common.
         program: how the command is called, such as `flatwater resume`.
         options: the words after it.
         default: values of the fields that no option gives; None takes those of the class.
@@ -41,11 +42,15 @@ def read_options(interface: type[C], program: str, options: Sequence[str], defau
         interface,
         prog=program,
         args=options,
-        description=_wrapped(inspect.getdoc(interface) or ""),
+        description=_wrapped(_described(interface)),
         config=(*markers, *pairs),
         registry=_registry(),
         default=tyro.MISSING_NONPROP if default is None else default,
     )
+
+
+def _described(interface: type[Any]) -> str:
+    return f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(getattr(interface, 'help_more', ''))}".strip()
 
 
 def _wrapped(text: str) -> str:
@@ -69,7 +74,9 @@ def _documented(info: StructTypeInfo) -> StructConstructorSpec | None:
         return None
     docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
     found = []
-    for f in fields(info.type):
+    settings = getattr(info.type, "kind", None)  # of a command that has all fields of a configuration
+    later = {f.name for f in fields(settings)} if is_dataclass(settings) else set()
+    for f in sorted(fields(info.type), key=lambda field: field.name in later):
         default = _default(f, info.type, info.default)
         # The sentences of a field that may be left out say what that means; "(default: None)" would not.
         kind: Any = hints[f.name]

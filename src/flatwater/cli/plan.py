@@ -14,6 +14,11 @@ from flatwater.runs.teach.config import TeachRunConfig
 class Plan(OverFile):
     """What planning of all kinds is given besides the run's settings."""
 
+    help_more: ClassVar[str] = """
+        The state's bytes are exact: they come from the run's own build on a device without memory. Transients are
+        estimated from the tensors of each phase, tried out there as well. Exits with 3 where the run does not fit, with
+        what to change.
+        """
     config: Path | None = None
     """TOML file with settings, such as a run folder's config.toml. Options on the command line win over it."""
     json: bool = False
@@ -30,24 +35,14 @@ class Plan(OverFile):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanErl(Plan, ErlRunConfig):
-    """Tell what a run of `flatwater train erl` with these options would hold, by owner, and start nothing.
-
-    The state's bytes are exact: they come from the run's own build on a device without memory. Transients are
-    estimated from the tensors of each phase, tried out there as well. Exits with 3 where the run does not fit, with
-    what to change.
-    """
+    """Tell what a run of `flatwater train erl` with these options would hold, by owner, and start nothing."""
 
     kind: ClassVar[type[Any]] = ErlRunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanGrow(Plan, GrowRunConfig):
-    """Tell what a run of `flatwater train grow` with these options would hold, by owner, and start nothing.
-
-    The state's bytes are exact: they come from the run's own build on a device without memory. Transients are
-    estimated from the tensors of each phase, tried out there as well. Exits with 3 where the run does not fit, with
-    what to change.
-    """
+    """Tell what a run of `flatwater train grow` with these options would hold, by owner, and start nothing."""
 
     kind: ClassVar[type[Any]] = GrowRunConfig
 
@@ -56,9 +51,7 @@ class PlanGrow(Plan, GrowRunConfig):
 class PlanTeach(Plan, TeachRunConfig):
     """Tell what a run of `flatwater train teach` with these options would hold, by owner, and start nothing.
 
-    The state's bytes are exact: they come from the run's own build on a device without memory. Transients are
-    estimated from the tensors of each phase, tried out there as well. Simulators are not counted. Exits with 3 where
-    the run does not fit, with what to change.
+    Simulators are not counted.
     """
 
     kind: ClassVar[type[Any]] = TeachRunConfig

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 class Sweep(OverFile):
     """What sweeps of all kinds are given, besides the settings that all trials share."""
 
+    help_more: ClassVar[str] = """
+        The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or
+        choices. Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the
+        sweep's folder; one that would not fit into memory is not started, and one that falls behind is ended early.
+        Ctrl-C saves the trial at work; the same command with --run goes on, also after a kill.
+        """
     space: Path | None = None
     """TOML file that says which settings are searched. Left out: that of the sweep in --run."""
     trials: int | None = None
@@ -43,39 +49,21 @@ class Sweep(OverFile):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepErl(Sweep, ErlRunConfig):
-    """Search for the settings with which traders evolve best: many runs, each with settings drawn from a space.
-
-    The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or choices.
-    Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the sweep's folder;
-    one that would not fit into memory is not started, and one that falls behind is ended early. Ctrl-C saves the trial
-    at work; the same command with --run goes on, also after a kill.
-    """
+    """Search for the settings with which traders evolve best: many runs, each with settings drawn from a space."""
 
     kind: ClassVar[type[Any]] = ErlRunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepGrow(Sweep, GrowRunConfig):
-    """Search for the settings with which growing networks are learned best: many runs, with settings from a space.
-
-    The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or choices.
-    Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the sweep's folder;
-    one that would not fit into memory is not started, and one that falls behind is ended early. Ctrl-C saves the trial
-    at work; the same command with --run goes on, also after a kill.
-    """
+    """Search for the settings with which growing networks are learned best: many runs, with settings from a space."""
 
     kind: ClassVar[type[Any]] = GrowRunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepTeach(Sweep, TeachRunConfig):
-    """Search for the settings with which a student learns best: many runs, each with settings drawn from a space.
-
-    The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or choices.
-    Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the sweep's folder;
-    one that would not fit into memory is not started, and one that falls behind is ended early. Ctrl-C saves the trial
-    at work; the same command with --run goes on, also after a kill.
-    """
+    """Search for the settings with which a student learns best: many runs, each with settings drawn from a space."""
 
     kind: ClassVar[type[Any]] = TeachRunConfig
 
