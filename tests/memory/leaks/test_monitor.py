@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flatwater.memory.leaks.dig import STILL, Censuses
 from flatwater.memory.leaks.finding import Finding
 from flatwater.memory.leaks.garbage import Search
 from flatwater.memory.leaks.monitor import Monitor, Reading
@@ -144,15 +145,57 @@ def test_the_fingerprint_is_the_same_in_a_rerun_with_other_sizes(user: Any) -> N
     assert len({*prints}) == 1
 
 
-def test_a_leak_that_comes_in_bursts_is_found(user: Any, monitor: Monitor) -> None:
-    def step(number: int) -> Reading:
-        if number % 3 == 0:
-            user.keep(3)
-        return grown(number, number - number % 3)
+@pytest.mark.parametrize("period", [2, 3, 4, 5, 6])
+def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: int) -> None:
+    """Allocations stay traced until the next burst, whatever its rhythm: no census is taken in vain until then."""
+    traced = []
+    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.tracing))
 
-    told = watch(monitor, step, 30)
-    owners = [finding.owner for found in told.values() for finding in found]
-    assert owners == ["train.HISTORY"]
+    def step(number: int) -> Reading:
+        if number % period == 0:
+            user.keep(period)
+        return grown(number, number - number % period)
+
+    told = watch(monitor, step, 12 * period)
+    (found,) = [finding for found in told.values() for finding in found]
+    assert found.owner == "train.HISTORY"
+    assert found.made_at is not None
+    assert found.made_at.function == "act"
+    assert True not in traced
+
+
+def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monitor: Monitor) -> None:
+    traced = 0
+    for number in range(1, 61):
+        if number <= 8:
+            user.keep(2)
+        monitor.observe(grown(number, 2 * min(number, 8)))
+        assert monitor._tracer is not None
+        traced += monitor._tracer.running
+    assert traced <= 1 + STILL
+
+
+def test_a_census_goes_on_between_two_steps(user: Any) -> None:
+    """And is handed over at the next one, as begun at the step at which it was."""
+    told = []
+    censuses = Censuses(Roots(), lambda step, census: told.append((step, census)))
+    for number in range(100):
+        user.keep(1)
+        user.HISTORY.append([[number]] * 1000)
+    censuses.seconds = 1e-9
+    assert censuses.take(1) is None
+    slices = 0
+    while censuses.under_way:
+        censuses.go_on(1e-9)
+        slices += 1
+    assert slices > 1
+    assert told == []
+    censuses.seconds = 1e-9
+    taken = censuses.take(2)
+    assert taken is not None
+    assert taken == told[0]
+    assert taken[0] == 1
+    assert "train.HISTORY" in taken[1].holdings
 
 
 def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> None:

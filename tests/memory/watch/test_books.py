@@ -5,42 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from watched import LEAK, MIB, READING, rows
 
-from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.record import Reading
 from flatwater.memory.watch.books import Row, converted, explained_share, goes_on, keep_, scale_of, without_doubt
-
-MIB = 1 << 20
-READING = Reading(step=0, resident=0, file_mapped=0, in_use=0, free=0, owned={}, planned={}, limit=None, rates={})
-LEAK = Finding(
-    verdict="leak",
-    owner="train.KEPT",
-    holders=("train.py, global KEPT",),
-    made_at=None,
-    bytes_per_step=float(MIB),
-    interval=(0.5 * MIB, 2.0 * MIB),
-    share=1.0,
-    count=1,
-    what="",
-    plateau_bytes=None,
-    plateau_step=150,
-    limit_bytes=None,
-    limit_step=None,
-    advice="",
-    fingerprint="",
-)
-
-
-def rows(residents: list[int], steps_each: int = 10, episodes_each: int = 1) -> list[Row]:
-    """One row for each resident size, with so many env steps and episodes between two."""
-    return [
-        Row(
-            seconds=float(i),
-            counts={"step": i * (steps_each - episodes_each), "episode": i * episodes_each},
-            reading=replace(READING, step=i * steps_each, resident=size, in_use=size),
-        )
-        for i, size in enumerate(residents)
-    ]
 
 
 def test_the_slowest_regular_boundary_is_the_unit() -> None:
@@ -72,7 +39,7 @@ def test_a_forecast_is_moved_to_the_unit() -> None:
 def test_growth_with_an_owner_is_explained_and_the_rest_is_not() -> None:
     grown = rows([i * 10 * MIB for i in range(21)])
     assert explained_share(grown, [LEAK]) == pytest.approx(1.0)
-    assert explained_share(grown, [replace(LEAK, bytes_per_step=0.25 * MIB)]) == pytest.approx(0.25)
+    assert explained_share(grown, [replace(LEAK, share=0.25)]) == pytest.approx(0.25)
     assert explained_share(grown, []) == 0.0
     freed = [replace(row, reading=replace(row.reading, free=row.reading.resident // 2)) for row in grown]
     assert explained_share(freed, []) == pytest.approx(0.5)

@@ -14,6 +14,9 @@ from flatwater.memory.leaks.owners import ITEMISED, Owner, added_since
 from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.leaks.verdict import CYCLIC, Growth, judge_garbage, judge_owner
 
+STILL = 6
+"""Readings for which allocations stay traced while the line is not known: what grows in stairs rests between them, and
+what is added soon after tracing began was made before."""
 GARBAGE = 0.5
 """Part of the growth that cyclic garbage must be."""
 
@@ -41,6 +44,10 @@ class Dig:
     length: int = 0
     traced_owner: tuple[Any, Holding] | None = None
     """The container whose line is looked for, which needs no census, and what it was when tracing began."""
+    still: int = 0
+    """Traced readings in a row at which its line was not known."""
+    retold: list[Finding] | None = None
+    """The findings of the last look with the line, once it is known."""
     garbage: tuple[int, int] | None = None
     """Step and bytes when cyclic garbage was first looked for."""
     search: Search | None = None
@@ -83,19 +90,28 @@ def judged_(dig: Dig, tracer: Tracer | None, owners: Sequence[Owner], **told: An
     ]
 
 
-def again_(dig: Dig, tracer: Tracer | None) -> list[Finding] | None:
-    """The findings of the last look, with a line for the first, without another census.
+def waits_(dig: Dig, tracer: Tracer | None) -> bool:
+    """Whether allocations are to stay traced for the line of a container that was found to grow.
 
-    None where its container has not grown since, or the line is not known; then a census has to find out why.
+    No census is needed for it: `retold` has the findings as soon as the line is known.
     """
-    if tracer is None or not tracer.running or dig.traced_owner is None or not dig.found:
-        return None
-    added = added_since(*dig.traced_owner)
-    dig.traced_owner = None
+    if dig.traced_owner is None or not dig.found:
+        return False
+    dig.retold = _again_(dig, tracer, *dig.traced_owner)
+    dig.still = 0 if dig.retold is not None else dig.still + 1
+    waits = 0 < dig.still <= STILL
+    if not waits:
+        dig.still, dig.traced_owner = 0, None
+    return waits
+
+
+def _again_(dig: Dig, tracer: Tracer | None, container: Any, holding: Holding) -> list[Finding] | None:  # noqa: ANN401
+    """The findings of the last look, with the line of what was added to the first one's container since."""
+    added = added_since(container, holding)
     if added is None:
         return None
-    first, *others = dig.found
     dig.length, newest = added
+    first, *others = dig.found
     made = line_of_(dig, tracer, first.owner, newest)
     if made is None:
         return None
@@ -173,12 +189,13 @@ class Censuses:
         """Seconds of the last one, all slices together."""
         self._roots, self._counted = roots, counted
         self._counting: Counting | None = None
-        self._since = 0
+        self._counted_whole: Census | None = None
+        self._since = self._step = 0
 
     @property
     def under_way(self) -> bool:
         """Whether one waits for its next slice."""
-        return self._counting is not None
+        return self._counting is not None and self._counted_whole is None
 
     def take(self, step: int) -> tuple[int, Census] | None:
         """Go on with the one that is under way, or begin one.
@@ -190,15 +207,23 @@ class Censuses:
             return None
         if self._counting is None:
             self._counting, self._since = begin_census(self._roots), step
-        census = count_(self._counting, self.seconds, step)
+        self._step = step
+        self.go_on(self.seconds)
         self.seconds = 0.0
-        if census is None:
+        if self._counted_whole is None:
             return None
-        self._counting, self.took = None, census.seconds
+        census = self._counted_whole
+        self.drop()
+        self.took = census.seconds
         if self._counted is not None:
             self._counted(self._since, census)
         return self._since, census
 
+    def go_on(self, seconds: float) -> None:
+        """A slice of the one that is under way, between two steps; `take` hands it over at the next one."""
+        if self._counting is not None and self._counted_whole is None:
+            self._counted_whole = count_(self._counting, seconds, self._step)
+
     def drop(self) -> None:
         """Leave the one that is under way."""
-        self._counting = None
+        self._counting = self._counted_whole = None

@@ -14,13 +14,13 @@ from flatwater.memory.leaks.dig import (
     Censuses,
     Counted,
     Dig,
-    again_,
     garbage_,
     held_,
     judged_,
     leave_,
     remember_,
     search_,
+    waits_,
     wants_garbage,
 )
 from flatwater.memory.leaks.drift import Slope
@@ -73,7 +73,8 @@ class Monitor:
         self._tracer = Tracer(roots.packages) if trace else None
         self._record = Record()
         self._last: Reading | None = None
-        self._censuses = Censuses(roots, counted)
+        self.censuses = Censuses(roots, counted)
+        """One may be under way; between two steps it may go on."""
         self._first: Dig | None = None
         self._dig: Dig | None = None
         self._may_trace = True
@@ -91,16 +92,6 @@ class Monitor:
         """Whether growth is proven, and a census waits for the next one."""
         return self._dig is not None and (self._dig.proven or self._dig.demanded)
 
-    @property
-    def counting(self) -> bool:
-        """Whether a census is under way, and goes on at the next reading."""
-        return self._censuses.under_way
-
-    @property
-    def took(self) -> float:
-        """Seconds of the last census, all slices together."""
-        return self._censuses.took
-
     def observe(self, reading: Reading, *, seconds: float = inf, trace: bool = True) -> list[Finding]:
         """Note a reading; a finding is returned once, and again if its verdict has changed.
 
@@ -114,7 +105,7 @@ class Monitor:
         if self._last is not None and reading.step <= self._last.step:
             return []
         self._last, self._may_trace = reading, trace
-        self._censuses.seconds = seconds if self._room(reading) else inf
+        self.censuses.seconds = seconds if self._room(reading) else inf
         found = []
         if not self.tracing:
             # Tracing takes memory and time itself: such a reading says nothing of the program.
@@ -129,8 +120,8 @@ class Monitor:
         elif self._suspicious(reading):
             self._dig = Dig(demanded=False)
             self._begun(self._dig, reading)
-        elif self._censuses.under_way:
-            self._censuses.take(reading.step)
+        elif self.censuses.under_way:
+            self.censuses.take(reading.step)
         news = self._news(found)
         self.cost_seconds += time.process_time() - began
         return news
@@ -138,9 +129,9 @@ class Monitor:
     def count(self, *, seconds: float | None = None) -> None:
         """Take a census for whoever is told of them: as far as the last reading's seconds go, or others."""
         if seconds is not None:
-            self._censuses.seconds = seconds
+            self.censuses.seconds = seconds
         if self._last is not None:
-            self._censuses.take(self._last.step)
+            self.censuses.take(self._last.step)
 
     def findings(self) -> list[Finding]:
         """All causes known so far, with the forecast of now."""
@@ -165,8 +156,8 @@ class Monitor:
         if not self._found and self._last.step > self._first.since:
             growth = self._record.growth(self._last, self._unit)
             slope = recent_slope(self._record.unaccounted)
-            self._censuses.drop()
-            self._censuses.seconds = inf
+            self.censuses.drop()
+            self.censuses.seconds = inf
             owners = self._owners(self._first, growth, slope) or []
             self._news([finding for finding in owners if finding.bytes_per_step >= PAGE])
         return self.findings()
@@ -174,8 +165,8 @@ class Monitor:
     def examine(self) -> None:
         """Take a census now, trace until the next reading, and tell then what grew, suspicious or not."""
         if self._last is not None and self._dig is None:
-            self._dig, self._censuses.seconds = Dig(demanded=True), inf
-            self._censuses.drop()
+            self._dig, self.censuses.seconds = Dig(demanded=True), inf
+            self.censuses.drop()
             self._begun(self._dig, self._last)
             self._trace(self._last, tensors=True, objects=True)
 
@@ -183,7 +174,7 @@ class Monitor:
         """Stop tracing, and leave the census and the search that are under way."""
         leave_(self._dig)
         self._dig = None
-        self._censuses.drop()
+        self.censuses.drop()
         self._untrace()
 
     def _untrace(self) -> None:
@@ -198,7 +189,7 @@ class Monitor:
 
     def _begun(self, dig: Dig, reading: Reading) -> Dig | None:
         """The dig with its first census; None while that is under way."""
-        taken = self._censuses.take(reading.step)
+        taken = self.censuses.take(reading.step)
         if taken is None:
             return None
         dig.since, dig.before = taken[0], taken[1].forget()
@@ -222,7 +213,7 @@ class Monitor:
         if not (dig.proven or dig.demanded) and dig.waited < PATIENT:
             dig.waited += 1
             return []
-        if self.tracing and held_(dig):
+        if self.tracing and (held_(dig) or waits_(dig, self._tracer)):
             return []
         found = self._seen(dig, reading, growth, slope)
         self._untrace()
@@ -248,7 +239,8 @@ class Monitor:
         if dig.search is not None and (dig.search.ended() or dig.looks >= most_looks(self._record)):
             return dig.seen + garbage_(dig, slope, growth) if dig.search.ended() else None
         traced = self.tracing and wants_garbage(dig)
-        found = dig.found[1:] if traced else again_(dig, self._tracer) or self._owners(dig, growth, slope)
+        retold, dig.retold = dig.retold, None
+        found = dig.found[1:] if traced else retold or self._owners(dig, growth, slope)
         if found is None:
             return None
         dig.looks += 1
@@ -268,13 +260,13 @@ class Monitor:
         if found and found[0].made_at is None and dig.traced < TRACED and dig.looks < LONGEST_TRACE:
             dig.traced += dig.grew  # nothing was made in the others
             uncounted = found[0].owner == CYCLIC or dig.traced_owner is not None  # no census is needed for it
-            quick = uncounted or self._censuses.took <= LONGEST_TRACED
+            quick = uncounted or self.censuses.took <= LONGEST_TRACED
             return quick and self._trace(reading, tensors=dig.tensors or again, objects=not dig.tensors or again)
         return not explained and dig.looks < most_looks(self._record)
 
     def _owners(self, dig: Dig, growth: Growth, slope: Slope) -> list[Finding] | None:
         """Findings of the containers that grew; None while the census is under way. Only one of them is held on to."""
-        taken = self._censuses.take(growth.step)
+        taken = self.censuses.take(growth.step)
         if taken is None or dig.before is None or taken[0] <= dig.since:
             return None
         owners = find_owners(dig.before, taken[1])

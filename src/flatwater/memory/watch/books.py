@@ -226,8 +226,7 @@ def explained_share(rows: Sequence[Row], found: Iterable[Finding]) -> float:
     grown = growth(rows)
     if grown <= last.material:
         return 1.0
-    steps = last.step - first.step
-    held = sum(each.bytes_per_step for each in found if each.holders or each.verdict in {"native", "leak"}) * steps
+    held = sum(each.share for each in found if each.holders or each.verdict in {"native", "leak"}) * grown
     freed = max(0, (last.free or 0) - (first.free or 0))
     mapped = max(0, last.file_mapped - first.file_mapped)
     touched = max(0, last.owned_bytes - first.owned_bytes)

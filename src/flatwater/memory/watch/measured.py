@@ -1,61 +1,118 @@
-"""How fast an owner grows, from censuses far apart: the two that convict it are too near to tell its rate."""
+"""How fast an owner grows, from all censuses: the two that convict it are too near to tell its rate."""
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flatwater.memory.leaks.census import Census
 from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.watch.books import Row, growth, rate_of, settled
 
-LATER = 1.3
-"""Factor between the numbers of readings at which owners are weighed."""
-LATE = 0.3
-"""A rate since the beginning that is less than this part of the found one is of an owner that began late."""
+LATER = 1.4
+"""Factor between the clocks at which owners are weighed."""
+MOST = 40
+"""Censuses that are remembered; the older half is thinned when there are more."""
+LEAST = 1 << 16
+"""Bytes of a holding that is remembered."""
+FEWEST = 4
+"""Censuses over which a rate is measured, at least: what grows in stairs rests at some of them."""
+
+TOLD = 0.5
+"""Part of the growth that must lie between two censuses, or they do not tell an owner's share of it."""
 
 
 @dataclass
 class Marks:
-    """Bytes of holdings at some clocks."""
+    """What the censuses counted."""
 
-    first: tuple[int, Mapping[str, int]] | None = None
-    weighed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By owner: clock and bytes when it was weighed last."""
-    due: int = 0
-    """Readings at which owners are weighed next."""
-
-
-def mark_(marks: Marks, clock: int, census: Census, owners: Sequence[str]) -> None:
-    """Note the bytes of all holdings the first time, and those of the owners later."""
-    sizes = {path: holding.bytes for path, holding in census.holdings.items()}
-    if marks.first is None:
-        marks.first = clock, sizes
-    for owner in owners:
-        if owner in sizes:
-            below = [other for other in owners if other != owner and other.startswith((f"{owner}.", f"{owner}["))]
-            marks.weighed[owner] = clock, max(0, sizes[owner] - sum(sizes.get(other, 0) for other in below))
+    censuses: list[Mapping[str, tuple[int, int]]] = field(default_factory=list)
+    """Of each, the larger holdings by path: the clock at which one was opened, and its bytes."""
+    clocks: list[int] = field(default_factory=list)
+    """At which each was begun."""
+    due: float = 0.0
+    """Clock from which on owners are weighed again."""
 
 
-def weighed(found: Finding, marks: Marks, whole: float) -> Finding:
-    """The finding with the rate since the first census, where there is one.
+def mark_(marks: Marks, clock: int, census: Census) -> None:
+    """Note what a census counted."""
+    large = {
+        path: (holding.step or clock, holding.bytes)
+        for path, holding in census.holdings.items()
+        if holding.bytes >= LEAST
+    }
+    marks.clocks.append(clock)
+    marks.censuses.append(large)
+    if len(marks.censuses) > MOST:
+        del marks.clocks[1 : MOST // 2 : 2], marks.censuses[1 : MOST // 2 : 2]
+    marks.due = LATER * clock
+    if len(marks.censuses) > MOST:
+        del marks.censuses[1 : MOST // 2 : 2]
+
+
+def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[Row]) -> Finding:
+    """The finding with the rate over the recent half of the censuses, where its owner was in two of them.
+
+    Its share is told of the stretch between the first and the last of them after warm-up: a rate, and growth in stairs
+    between other moments, would be apart by a stair.
 
     Args:
         found: per boundary.
         marks: censuses so far.
-        whole: resident bytes per boundary that the process grows by.
+        owners: of all findings: what one holds below another counts there only.
+        rows: all readings.
     """
-    if marks.first is None or found.owner not in marks.weighed or not found.holders:
+    if not found.holders:
         return found
-    (began, before), (clock, size) = marks.first, marks.weighed[found.owner]
-    if clock <= began:
+    below = [other for other in owners if other.startswith((f"{found.owner}.", f"{found.owner}["))]
+    clocks, sizes = _course(marks, found.owner, below)
+    if len(clocks) <= 1 or found.bytes_per_step <= 0:
         return found
-    rate = (size - before.get(found.owner, 0)) / (clock - began)
-    if rate < LATE * found.bytes_per_step:
+    recent = max(0, min(bisect_left(clocks, (clocks[0] + clocks[-1]) / 2), len(clocks) - FEWEST))
+    rate = _slope(clocks[recent:], sizes[recent:])
+    if rate <= 0:
         return found
     low, high = found.interval
-    scale = rate / found.bytes_per_step
+    scale, whole = rate / found.bytes_per_step, rate_of(rows)
     share = min(1.0, rate / whole) if whole > 0 else found.share
+    after = bisect_left(clocks, settled(rows)[0].reading.step)
+    if after < len(clocks) - 1:
+        grown = _resident_at(rows, clocks[-1]) - _resident_at(rows, clocks[after])
+        if grown >= TOLD * growth(rows) > 0:
+            share = min(1.0, max(0.0, (sizes[-1] - sizes[after]) / grown))
     return replace(found, bytes_per_step=rate, interval=(low * scale, high * scale), share=share)
 
 
-def next_due(readings: int) -> int:
-    """The number of readings at which owners are weighed after so many."""
-    return max(readings + 1, int(LATER * readings))
+def _slope(clocks: Sequence[float], sizes: Sequence[float]) -> float:
+    """The median of the slopes of all pairs, each with the weight of its distance (Sievers 1978).
+
+    Two censuses on one stair have no slope and are near to each other; those far apart know the rate best.
+    """
+    pairs = [(i, j) for i in range(len(clocks)) for j in range(i + 1, len(clocks))]
+    slopes = sorted(((sizes[j] - sizes[i]) / (clocks[j] - clocks[i]), clocks[j] - clocks[i]) for i, j in pairs)
+    left = sum(weight for _, weight in slopes) / 2
+    for slope, weight in slopes:
+        left -= weight
+        if left <= 0:
+            return slope
+    return 0.0
+
+
+def _resident_at(rows: Sequence[Row], clock: float) -> int:
+    """Of the reading at which a census was begun, or of the one after it."""
+    at = bisect_left([row.reading.step for row in rows], clock)
+    return rows[min(at, len(rows) - 1)].resident
+
+
+def _course(marks: Marks, owner: str, below: list[str]) -> tuple[list[float], list[float]]:
+    """Clocks and bytes of an owner. It has none until it is seen first; a census that misses it later says nothing."""
+    clocks: list[float] = []
+    sizes: list[float] = []
+    seen = False
+    for begun, holdings in zip(marks.clocks, marks.censuses, strict=True):
+        clock, size = holdings.get(owner, (begun, 0))
+        if (seen and owner not in holdings) or (clocks and clock <= clocks[-1]):
+            continue
+        seen = owner in holdings
+        clocks.append(clock)
+        sizes.append(size - sum(holdings[other][1] for other in below if other in holdings))
+    return clocks, sizes

@@ -16,19 +16,12 @@ from flatwater.memory.leaks.monitor import Monitor, Reading
 from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
-from flatwater.memory.watch.books import (
-    Row,
-    converted,
-    has_grown,
-    keep_,
-    mostly_held,
-    scale_of,
-)
-from flatwater.memory.watch.measured import Marks, mark_, next_due
-from flatwater.memory.watch.pace import REGULAR, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
+from flatwater.memory.watch.books import Row, converted, has_grown, keep_, mostly_held, scale_of
+from flatwater.memory.watch.measured import Marks, mark_
+from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import LARGE, Pages, find_
 from flatwater.memory.watch.parts import Parts
-from flatwater.memory.watch.reading import read_now
+from flatwater.memory.watch.reading import Rates, read_now
 from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
@@ -37,8 +30,6 @@ TICK = "tick"
 """A boundary in time, for programs that have none of their own."""
 SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
-RATE_CPU = 0.1
-"""CPU seconds over which the cost of a boundary is measured, at least."""
 LONG = 0.005
 """CPU seconds of a reading in which there was more to do than to read."""
 LAST = 0.5
@@ -75,6 +66,8 @@ class ProcessWatch:
         self._closed = False
         self._due = self._late = 0.0
         self._anchor: str | None = unit
+        self._aside: str | None = None
+        """A boundary at which a census goes on that is under way."""
         self._began_cpu = time.process_time()
         self._spooled = self._read_at = self._cost_seconds = 0.0
         self._begin()
@@ -88,7 +81,7 @@ class ProcessWatch:
         self._workers = Workers()
         self._marks = Marks()
         self._searched = self._own = 0
-        self._cpu: tuple[float, int] | None = None
+        self._rates = Rates()
         self._thread = 0
         self._ticking = False
 
@@ -101,7 +94,7 @@ class ProcessWatch:
         part = parts.before, kind
         parts.seconds[part] = parts.seconds.get(part, 0.0) + now - parts.passed
         parts.before, parts.passed = kind, now
-        if now >= self._due and (kind == self._anchor or now >= self._late):
+        if now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
             self._arrive(kind, now)
             self._parts.passed = time.monotonic()
 
@@ -111,6 +104,8 @@ class ProcessWatch:
         try:
             own = self._clock(ticks=False) >= REGULAR
             if kind == TICK and own:
+                if self._aside == TICK and self._thread == threading.get_ident():
+                    self._count_on(now)
                 return
             if self._ticking and own:  # the program has boundaries of its own after all
                 self._monitor.close()
@@ -121,6 +116,18 @@ class ProcessWatch:
                 self._read(now)
         finally:
             self._busy.release()
+
+    def _count_on(self, now: float) -> None:
+        """Go on with a census that is under way: it needs no boundary, and many programs pass one a second."""
+        assert self._pace is not None  # noqa: S101  (a census is under way)
+        if overdrawn(self._pace, now, share_of(digging=self._monitor.digging, counting=True)) <= 0:
+            cpu = time.thread_time()
+            self._monitor.censuses.go_on(SLICE)
+            took = time.thread_time() - cpu
+            self._pace.spent += took
+            self._cost_seconds += took
+            self._rates.leave_out_(took)
+        self._aside = TICK if self._monitor.censuses.under_way else None
 
     def _start(self, kind: str, now: float) -> None:
         self._thread = threading.get_ident()
@@ -144,7 +151,7 @@ class ProcessWatch:
         reading = self._reading()
         if self._rows and reading.step <= self._rows[-1].reading.step:
             return
-        tracing, counting = self._monitor.tracing, self._monitor.counting
+        tracing, counting = self._monitor.tracing, self._monitor.censuses.under_way
         if tracing:
             self._pace.spent += TRACED * (now - self._read_at)
         share = share_of(digging=self._monitor.digging, counting=counting)
@@ -162,43 +169,39 @@ class ProcessWatch:
         took = time.thread_time() - cpu
         told = {
             "digging": self._monitor.digging,
-            "counting": counting or self._monitor.counting,
+            "counting": counting or self._monitor.censuses.under_way,
             "tracing": self._monitor.tracing,
         }
         put_off_(self._pace, ended, took, self.counts, **told)
         self._due = self._pace.due
         self._late = self._pace.late if self._unit is None else self._due
         self._anchor = self._unit or self._pace.anchor
+        self._aside = TICK if self._monitor.censuses.under_way else None
         self._save(ended, at_once=bool(news))
         own = time.thread_time() - cpu
         self._cost_seconds += own
-        if self._cpu is None or tracing or reading.rates:
-            self._cpu = time.process_time(), reading.step
-        else:  # too little has passed: the same stretch goes on, without what was done here
-            self._cpu = self._cpu[0] + own, self._cpu[1]
+        if tracing or reading.rates:
+            self._rates.begin_(reading.step)
+        else:
+            self._rates.leave_out_(own)
 
     def _reading(self) -> Reading:
         clock = self._clock(ticks=self._ticking)
-        rates = {}
-        if self._cpu is not None and not self._ticking:
-            spent, passed = time.process_time() - self._cpu[0], clock - self._cpu[1]
-            if spent >= RATE_CPU and passed >= REGULAR:
-                rates = {"the program": passed / spent}
+        rates = {} if self._ticking else self._rates.until(clock)
         return read_now(clock, self._pages, limit=self._limit, rates=rates)
 
     def _search(self, reading: Reading) -> None:
         """Have a census taken for large arrays, whenever the growth has doubled, and to weigh owners now and then."""
         grown = reading.resident - self._rows[0].reading.resident - reading.owned_bytes
         arrays = grown >= max(LARGE, 2 * self._searched)
-        owners = self._pace_readings() >= self._marks.due and bool(self._held())
+        owners = reading.step >= self._marks.due and bool(self._held())
         if arrays or owners:
             self._monitor.count()
 
     def _counted(self, clock: int, census: Census) -> None:
         """Weigh what was found, and look for large arrays, in each census that is taken."""
         self.censuses += 1
-        mark_(self._marks, clock, census, self._held())
-        self._marks.due = next_due(self._pace_readings())
+        mark_(self._marks, clock, census)
         find_(self._pages, census)
         if self._rows:
             last = self._rows[-1].reading
@@ -221,9 +224,6 @@ class ProcessWatch:
         """Owners that were found, other than kinds of memory."""
         return [found.owner for found in self._monitor.findings() if found.holders]
 
-    def _pace_readings(self) -> int:
-        return 0 if self._pace is None else self._pace.readings
-
     def findings(self) -> list[Finding]:
         """What grows and has not stopped, most bytes first, told per update, episode, ... or second."""
         if not self._rows:
@@ -239,7 +239,7 @@ class ProcessWatch:
         Args:
             alive: whether the program is still in its loop, so that what was found can be weighed for the last time.
         """
-        if alive and self._rows and self._held() and self._monitor.took <= LAST:
+        if alive and self._rows and self._held() and self._monitor.censuses.took <= LAST:
             self._weigh()
         self._monitor.settle()
         known = self.findings()

@@ -1,15 +1,44 @@
 """Taking one reading of this process, and what no reading can show."""
 
+import time
 from collections.abc import Mapping, Sequence
 
 from flatwater.memory.leaks.record import Reading
 from flatwater.memory.probes.allocator import heap
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.watch.books import Row, settled
+from flatwater.memory.watch.pace import REGULAR
 from flatwater.memory.watch.pages import Pages, owned_, planned
 
 FEWEST = 5
 """Readings after warm-up from which growth can be told."""
+RATE_CPU = 0.1
+"""CPU seconds over which the cost of a boundary is measured, at least."""
+
+
+class Rates:
+    """How many boundaries the program passes in a CPU second, without what the watch does in it."""
+
+    def __init__(self) -> None:
+        """Measure nothing yet: a program begins with imports."""
+        self._since: tuple[float, int] | None = None
+
+    def begin_(self, clock: int) -> None:
+        """Measure from here on."""
+        self._since = time.process_time(), clock
+
+    def leave_out_(self, seconds: float) -> None:
+        """Go on with the same stretch, but for CPU seconds that were not the program's."""
+        if self._since is not None:
+            self._since = self._since[0] + seconds, self._since[1]
+
+    def until(self, clock: int) -> dict[str, float]:
+        """The rate, if the stretch is long enough."""
+        if self._since is None:
+            self.begin_(clock)
+            return {}
+        spent, passed = time.process_time() - self._since[0], clock - self._since[1]
+        return {"the program": passed / spent} if spent >= RATE_CPU and passed >= REGULAR else {}
 
 
 def read_now(clock: int, pages: Pages, *, limit: int | None, rates: Mapping[str, float]) -> Reading:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from flatwater.memory.leaks.finding import Finding
@@ -15,7 +14,6 @@ from flatwater.memory.watch.books import (
     goes_on,
     growth,
     growth_of,
-    rate_of,
     scale_of,
     without_doubt,
 )
@@ -28,7 +26,7 @@ from flatwater.memory.watch.workers import OWNER, Workers, finding_of
 def going_on(
     found: Sequence[Finding], rows: Sequence[Row], since: Mapping[str, int], marks: Marks, workers: Workers
 ) -> list[Finding]:
-    """The findings of what still grows, most bytes first, at the rates since the first census.
+    """The findings of what still grows, most bytes first, at the rates that all censuses tell.
 
     Args:
         found: by the monitor, per boundary.
@@ -37,8 +35,8 @@ def going_on(
         marks: censuses so far.
         workers: the children.
     """
-    rate = rate_of(rows)
-    rated = [named(weighed(each, marks, rate), rows) for each in found]
+    owners = [each.owner for each in found]
+    rated = [named(weighed(each, marks, owners, rows), rows) for each in found]
     kept = [each for each in rated if goes_on(each, since.get(each.owner, 0), rows)]
     kept.sort(key=lambda each: -each.bytes_per_step)
     kept = without_doubt(kept, rows)
@@ -59,8 +57,7 @@ def summary_of(
         seconds: since the first one.
     """
     scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
-    per_clock = [replace(each, bytes_per_step=each.bytes_per_step / scale.per_unit) for each in told]
-    explained = explained_share(rows, [each for each in per_clock if each.owner != OWNER])
+    explained = explained_share(rows, [each for each in told if each.owner != OWNER])
     return {
         "program": " ".join(sys.argv) or sys.executable,
         "unit": scale.unit,
