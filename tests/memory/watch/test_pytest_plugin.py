@@ -182,7 +182,7 @@ def run(folder: Path, *options: str) -> dict[str, str]:
     (folder / "test_agent.py").write_text(FILE)
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "--strict-markers", "--junitxml=out.xml", *options]
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if options == tuple(ALONE) else {}
-    environment = os.environ | alone
+    environment = os.environ | {"PYTEST_ADDOPTS": "-p no:importnb"} | alone  # as in pyproject.toml, which is not there
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
     cases = ET.parse(folder / "out.xml").getroot().iter("testcase")
