@@ -63,6 +63,17 @@ def chain_names(kind: str) -> list[str]:
     return names
 
 
+def importing() -> bool:
+    """Whether the main thread reads modules: `gc.get_objects` in another one breaks a tuple that is being built there.
+
+    The interpreter says "SystemError: bad argument to internal function", and the program ends.
+    """
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (the only way to its stack)
+    while frame is not None and "importlib._bootstrap" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None
+
+
 def observe(tool: str, program: str) -> dict[str, Any]:
     """Run the program in this process, and say what grew most between its middle and its end."""
     look, seen, names = LOOKS[tool], list[tuple[float, Counter[str]]](), list[str]()
@@ -70,6 +81,8 @@ def observe(tool: str, program: str) -> dict[str, Any]:
 
     def keep_looking() -> None:
         while not over.wait(EVERY):
+            if importing():
+                continue
             seen.append((time.monotonic(), look()))
             grown = (seen[-1][1] - seen[len(seen) // 2][1]).most_common(1)
             if tool == "objgraph" and grown:

@@ -8,17 +8,18 @@ import tyro
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Play the champion of a run's newest checkpoint against buy and hold, equal weights and random traders.
+    """Play what a run has trained, of its newest checkpoint, against what it is compared with.
 
-    Without --holdout it plays the walk-forward days, on which it was chosen. --holdout plays the last days of the
-    panel, which no part of training has seen; each look is logged in the run's holdout_looks.jsonl, because a
-    holdout that is looked at often is none.
+    The champion plays against buy and hold, equal weights and random traders; the policy that grows networks against
+    waiting, a heuristic and chance; the student against its teacher and chance. Without --holdout it is on the days or
+    episodes by which training was judged. --holdout plays others, which no part of training has seen; each look is
+    logged in the run's holdout_looks.jsonl, because a holdout that is looked at often is none.
     """
 
     run: Annotated[str, tyro.conf.Positional]
     """The run's folder, or the URL at which it is mirrored."""
     holdout: bool = False
-    """Play the holdout days, and log the look."""
+    """Play the holdout days or episodes, and log the look."""
     json: bool = False
     """Print the result as JSON instead of a table."""
 
@@ -34,7 +35,7 @@ class Evaluate:
         from flatwater.runs.evaluate import evaluate
 
         errors = Console(stderr=True)
-        with errors.status("reading the run and playing its champion …"):
+        with errors.status("reading the run and playing what it has trained …"):
             result = evaluate(self.run, holdout=self.holdout, say=lambda line: errors.print(line, highlight=False))
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")

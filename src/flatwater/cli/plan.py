@@ -26,11 +26,15 @@ class Plan(OverFile):
 
     def __call__(self) -> int:
         """Plan and print."""
-        from flatwater.cli.plan_table import print_plan
-        from flatwater.runs.composers import COMPOSERS
+        from rich.console import Console
 
         settings = self.settings()
-        return print_plan(COMPOSERS[settings.trainer].plan(settings), as_json=self.json)
+        with Console(stderr=True).status("building the run on a device without memory, and trying its phases out …"):
+            from flatwater.cli.plan_table import print_plan  # reading torch is half of the time
+            from flatwater.runs.composers import COMPOSERS
+
+            plan = COMPOSERS[settings.trainer].plan(settings)
+        return print_plan(plan, as_json=self.json)
 
 
 @dataclass(frozen=True, kw_only=True)
