@@ -1,6 +1,6 @@
 """The mirror keeps its promises: nothing is lost, the run hardly notices, memory stays where it is.
 
-    python benchmarks/bench_mirror.py [--parts trip faulty growth kills] [--pairs 3] [--rounds 10] [--json]
+    python benchmarks/bench_mirror.py [--parts trip faulty growth kills] [--pairs 3] [--rounds 30] [--json]
 
 Parts:
   trip    50 MB to S3, to Google's store and to a folder, and back: the same hash.
@@ -161,7 +161,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="*", choices=names, default=names)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--in-process", help=argparse.SUPPRESS)
     parser.add_argument("--url", default="", help=argparse.SUPPRESS)

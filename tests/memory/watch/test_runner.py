@@ -214,6 +214,24 @@ def test_growth_is_told_by_optimizer_steps(watched: Watched) -> None:
     assert "item()" in found["advice"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("needs", "launcher"),
+    [
+        ("torch", ("torch.distributed.run", "--nproc-per-node", "2")),
+        ("accelerate", ("accelerate.commands.launch", "--cpu", "--num_processes", "1")),
+    ],
+)
+def test_what_a_launcher_starts_is_watched(watched: Watched, needs: str, launcher: tuple[str, ...]) -> None:
+    pytest.importorskip(needs)
+    program = Path(__file__).parents[2] / "zoo" / "growing" / "kept_losses.py"
+    ran = watched("", str(program), "12", command=(sys.executable, "-m", *launcher))
+    assert ran.code == 0, ran.stderr
+    found = ran.summary["findings"][0]
+    assert (found["verdict"], found["owner"]) == ("leak", "main() in kept_losses.py: history")
+    assert (ran.summary["unit"], ran.summary["steps"]) == ("update", 48)
+
+
 def test_two_runs_are_compared_by_fingerprint(watched: Watched) -> None:
     watched(LEAK, "none")
     again = watched(LEAK, "none", options=("--against", "last"))

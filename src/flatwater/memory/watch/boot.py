@@ -22,7 +22,14 @@ from flatwater.memory.probes.mappings import footprint
 FOLDER, UNIT, LIMIT = "FLATWATER_WATCH_FOLDER", "FLATWATER_WATCH_UNIT", "FLATWATER_WATCH_LIMIT"
 PYTHONPATH, PACKAGE = "FLATWATER_WATCH_PYTHONPATH", "FLATWATER_WATCH_PACKAGE"
 """Variables by which the runner tells the program's process what to do; they are taken away before the program runs."""
-LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
+LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate",
+    "accelerate-launch",
+    "accelerate.commands.launch",
+)
 """Programs that only start others: the process of rank 0 below them is watched."""
 IN_TIME = "second"
 """The unit that asks for readings in time, whatever boundaries the program has."""
