@@ -258,6 +258,23 @@ def test_near_the_limit_nothing_is_traced(user: Any, monitor: Monitor) -> None:
     assert [(finding.owner, finding.made_at) for finding in told] == [("train.REPLAY", None)]
 
 
+def test_tracing_ends_where_the_limit_comes_near(user: Any, monitor: Monitor) -> None:
+    """Also while the next burst is waited for."""
+    assert monitor._tracer is not None
+    number = 0
+    while not monitor._tracer.running:
+        number += 1
+        if number % 6 == 0:
+            user.keep(6)
+        assert number < 72
+        monitor.observe(grown(number, number - number % 6))
+    monitor.observe(grown(number + 1, number - number % 6))
+    assert monitor._tracer.running
+    near = grown(number + 2, number - number % 6)
+    monitor.observe(replace(near, limit=near.resident + MIB))
+    assert not monitor._tracer.running
+
+
 NUMBERS: dict[str, tuple[str, Step]] = {
     "retention": ("the C allocator", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, free=(10 + n) * MIB)),
     "mapped": ("mapped files", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, file_mapped=(100 + n) * MIB)),

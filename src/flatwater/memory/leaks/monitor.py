@@ -213,7 +213,7 @@ class Monitor:
         if not (dig.proven or dig.demanded) and dig.waited < PATIENT:
             dig.waited += 1
             return []
-        if self.tracing and (held_(dig) or waits_(dig, self._tracer)):
+        if self.tracing and self._room(reading) and (held_(dig) or waits_(dig, self._tracer)):
             return []
         found = self._seen(dig, reading, growth, slope)
         self._untrace()

@@ -45,8 +45,6 @@ def mark_(marks: Marks, clock: int, census: Census) -> None:
     if len(marks.censuses) > MOST:
         del marks.clocks[1 : MOST // 2 : 2], marks.censuses[1 : MOST // 2 : 2]
     marks.due = LATER * clock
-    if len(marks.censuses) > MOST:
-        del marks.censuses[1 : MOST // 2 : 2]
 
 
 def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[Row]) -> Finding:
