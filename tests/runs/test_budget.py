@@ -6,13 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import entries
 
 PROGRAM = Path(__file__).parent / "leaking.py"
 MIB = 1 << 20
 RESUME = """
 import sys
-from conftest import entries
-
 from flatwater.cli.main import main
 sys.exit(main(["resume", sys.argv[1], "--rounds", sys.argv[2]]))
 """

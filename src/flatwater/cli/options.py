@@ -4,7 +4,7 @@ import inspect
 import shutil
 import textwrap
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -25,15 +25,24 @@ from flatwater.config.docs import field_docs
 C = TypeVar("C")
 
 
-def read_options(interface: type[C], program: str, options: Sequence[str], default: C | None = None) -> C:
+def read_options(
+    interface: type[C],
+    program: str,
+    options: Sequence[str],
+    default: C | None = None,
+    *,
+    more: str = "",
+    later: Collection[str] = (),
+) -> C:
     """The options as an instance of the command's dataclass; prints help or what is wrong, and exits, where asked to.
 
     Args:
-        interface: the command; the docstrings of the class and of its fields are the help, and what the class has in
-            `help_more`: what commands of several kinds have in common.
+        interface: the command; the docstrings of the class and of its fields are the help.
         program: how the command is called, such as `flatwater resume`.
         options: the words after it.
         default: values of the fields that no option gives; None takes those of the class.
+        more: help after the docstring of the class.
+        later: fields that the help shows after the others.
     """
     markers = (tyro.conf.PositionalMetavarFromFieldName, tyro.conf.HelptextFromCommentsOff)
     # A setting that a file turned on must have a flag that turns it off; a command has no file.
@@ -42,15 +51,11 @@ def read_options(interface: type[C], program: str, options: Sequence[str], defau
         interface,
         prog=program,
         args=options,
-        description=_wrapped(_described(interface)),
+        description=_wrapped(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(more)}".strip()),
         config=(*markers, *pairs),
-        registry=_registry(),
+        registry=_registry(interface, later),
         default=tyro.MISSING_NONPROP if default is None else default,
     )
-
-
-def _described(interface: type[Any]) -> str:
-    return f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(getattr(interface, 'help_more', ''))}".strip()
 
 
 def _wrapped(text: str) -> str:
@@ -60,22 +65,25 @@ def _wrapped(text: str) -> str:
     return "\n\n".join(textwrap.fill(part, width, subsequent_indent="  ") for part in text.split("\n\n"))
 
 
-def _registry() -> ConstructorRegistry:
+def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:
     registry = ConstructorRegistry()
-    registry.struct_rule(_documented)
+    registry.struct_rule(lambda info: _documented(info, later if info.type is interface else ()))
     registry.primitive_rule(_number)
     registry.primitive_rule(_optional)
     return registry
 
 
-def _documented(info: StructTypeInfo) -> StructConstructorSpec | None:
-    """A dataclass, each field with its sentences as one paragraph: tyro would keep the breaks of the source."""
+def _documented(info: StructTypeInfo, later: Collection[str]) -> StructConstructorSpec | None:
+    """A dataclass, each field with its sentences as one paragraph: tyro would keep the breaks of the source.
+
+    Args:
+        info: of the dataclass.
+        later: fields that are shown after the others.
+    """
     if not is_dataclass(info.type):
         return None
     docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
     found = []
-    settings = getattr(info.type, "kind", None)  # of a command that has all fields of a configuration
-    later = {f.name for f in fields(settings)} if is_dataclass(settings) else set()
     for f in sorted(fields(info.type), key=lambda field: field.name in later):
         default = _default(f, info.type, info.default)
         # The sentences of a field that may be left out say what that means; "(default: None)" would not.

@@ -14,6 +14,8 @@ class OverFile:
 
     kind: ClassVar[type[Any]]
     """The configuration: a dataclass."""
+    help_more: ClassVar[str] = ""
+    """What commands of several kinds have in common, for their help."""
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
@@ -26,7 +28,7 @@ class OverFile:
         file = config_option(options)
         base = load_config(cls.kind, file) if file is not None else cls.kind()
         settings = {field.name: getattr(base, field.name) for field in fields(cls.kind)}
-        return read_options(cls, program, options, cls(**settings))
+        return read_options(cls, program, options, cls(**settings), more=cls.help_more, later=settings)
 
     def settings(self) -> Any:  # noqa: ANN401  (of `kind`)
         """The configuration without what belongs to the command."""
