@@ -10,6 +10,8 @@ from watched import LEAK, MIB, rows
 
 from flatwater.memory.leaks.census import Census, Holding
 from flatwater.memory.watch.measured import MOST, Marks, mark_, weighed
+from flatwater.memory.watch.summary import going_on
+from flatwater.memory.watch.workers import Workers
 
 OWNER = LEAK.owner
 STAIR = 4
@@ -74,6 +76,16 @@ def test_a_census_that_misses_an_owner_says_nothing_of_it() -> None:
     mark_(marks, 7, census(KEPT=7 * MIB))
     told = weighed(LEAK, marks, [OWNER], rows([i * MIB for i in range(8)], steps_each=1))
     assert told.bytes_per_step == pytest.approx(MIB)
+
+
+def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
+    """Two looks near to each other had said twice as much."""
+    plain = rows([400 * MIB + i * MIB for i in range(81)], steps_each=1)
+    limited = [replace(row, reading=replace(row.reading, limit=1000 * MIB)) for row in plain]
+    marks = marked(range(2, 80, 6), lambda clock: clock * MIB)
+    looked = replace(LEAK, bytes_per_step=2.0 * MIB, limit_step=340, plateau_step=None)
+    (told,) = going_on([looked], limited, {OWNER: 10}, marks, Workers())
+    assert told.limit_step == 80 + 520
 
 
 def test_without_two_censuses_nothing_changes() -> None:

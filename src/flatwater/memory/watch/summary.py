@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.verdict import MOST
+from flatwater.memory.leaks.verdict import MOST, limit_step
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.watch.books import (
     Row,
@@ -40,7 +41,10 @@ def going_on(
     kept = [each for each in rated if goes_on(each, since.get(each.owner, 0), rows)]
     kept.sort(key=lambda each: -each.bytes_per_step)
     kept = without_doubt(kept, rows)
-    of_workers = finding_of(workers, growth_of(rows))
+    whole = growth_of(rows)
+    at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
+    kept = [replace(each, limit_step=None if each.verdict == "slowdown" else at) for each in kept]
+    of_workers = finding_of(workers, whole)
     return kept if of_workers is None else [*kept[: MOST - 1], of_workers]
 
 
