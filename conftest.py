@@ -4,6 +4,7 @@ The examples of a page share one namespace and run in order, in an empty folder 
 is the repository's.
 """
 
+import builtins
 import os
 import shutil
 import tempfile
@@ -29,7 +30,7 @@ def enter_empty_folder(namespace: dict[str, Any]) -> None:
 
 
 def leave_folder(namespace: dict[str, Any]) -> None:
-    """Go back and remove it."""
+    """Go back, remove it, and drop what the page held: its names live as long as pytest does, and `_` in `builtins`."""
     left = namespace["left"]
     os.chdir(left["cwd"])
     for name, value in left["env"].items():
@@ -37,6 +38,8 @@ def leave_folder(namespace: dict[str, Any]) -> None:
         if value is not None:
             os.environ[name] = value
     shutil.rmtree(left["folder"])
+    namespace.clear()
+    vars(builtins).pop("_", None)
 
 
 pytest_collect_file = Sybil(
