@@ -414,6 +414,12 @@ def test_a_phase_that_slows_down_is_named(monitor: Monitor) -> None:
     assert [(f.verdict, f.owner) for found in told.values() for f in found] == [("slowdown", "learn")]
 
 
+def test_a_program_that_ends_early_is_judged_by_its_last_two_readings(monitor: Monitor) -> None:
+    for number in range(12):
+        assert monitor.observe(replace(FLAT, step=number, rates={"learn": 100 / (1 + 0.5 * number)})) == []
+    assert [(found.verdict, found.owner) for found in monitor.conclude()] == [("slowdown", "learn")]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_flat_program_is_never_reported(user: Any, seed: int) -> None:
     """Noise, a warm-up, a step as from a cache that is filled once, and a program that holds what it held."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from flatwater.memory.leaks.drift import Slope
 from flatwater.memory.leaks.finding import Finding, Made
 from flatwater.memory.leaks.owners import Owner
+from flatwater.memory.leaks.slowdown import Slowdown
 from flatwater.memory.leaks.verdict import (
     MOST,
     Growth,
@@ -112,9 +113,9 @@ def test_growth_without_an_object_has_its_slope(verdict: str) -> None:
 
 
 def test_a_slowdown_takes_no_bytes_and_reaches_no_limit() -> None:
-    found = foremost([judge_phase("learn", 100.0, 75.0, growth())], growth())[0]
+    found = foremost([judge_phase("learn", Slowdown(before=0.01, now=0.02), growth())], growth())[0]
     assert (found.verdict, found.owner, found.bytes_per_step, found.limit_step) == ("slowdown", "learn", 0.0, None)
-    assert found.what == "learn does 75 steps per CPU second, 25% fewer than before (100)"
+    assert found.what == "learn does 50 steps per CPU second, 50% fewer than before (100)"
 
 
 def test_at_most_five_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:

@@ -44,7 +44,7 @@ def main(rounds: int) -> None:
     env = Walk()
     for episode in range(rounds):
         env.reset(seed=episode)
-        for step in range(1400):
+        for step in range(1600):
             env.step(step % 2)
         time.sleep(0.1)
 

@@ -18,11 +18,6 @@ JUDGED = 30
 """Points of a window that are judged, evenly chosen: 435 pairs take 0.2 ms."""
 FEWEST = 5
 """Points of the shortest window that is judged: four rises in a row."""
-RATE_POINTS = 10
-"""Points of the shortest window in which the cost of a step is judged: it is noisier than bytes."""
-RATE_RISE = 0.5
-"""Part of itself by which the cost of a step must rise within the window: the rate then falls by a third. Less may be a
-machine on which other processes began to work."""
 LATE = 12
 """Points of the short window, which sees a drift that began late in a long series."""
 BLOCKS = 5
@@ -107,7 +102,6 @@ def drifting(
     *,
     least: float,
     fewest: int = FEWEST,
-    share: float = 0.0,
     confidence: float = 0.95,
 ) -> Slope | None:
     """The slope of the recent part of a series if it rises for good, None if it does not.
@@ -121,32 +115,28 @@ def drifting(
         values: as many.
         least: the rise within the recent part that is material.
         fewest: points that the recent part must have.
-        share: the rise must also be this part of the value at its beginning.
         confidence: with which the slope must be positive.
     """
     if len(steps) < fewest:
         return None
     half = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
-    found = _straight(steps[half:], values[half:], least, share, confidence)
+    found = _straight(steps[half:], values[half:], least, confidence)
     late = len(steps) - max(LATE, fewest)
     if found is not None or late <= half:
         return found
     # What began late must stand out from all of the recent half: twelve points of mere noise often make a line.
     usual = median(values[half:])
     noise = STANDS_OUT * median(abs(value - usual) for value in values[half:])
-    return _straight(steps[late:], values[late:], max(least, noise), share, confidence)
+    return _straight(steps[late:], values[late:], max(least, noise), confidence)
 
 
-def _straight(
-    steps: Sequence[float], values: Sequence[float], least: float, share: float, confidence: float
-) -> Slope | None:
+def _straight(steps: Sequence[float], values: Sequence[float], least: float, confidence: float) -> Slope | None:
     """The slope of a window if it rises throughout, materially, beyond its noise, and without slowing down."""
     steps, values = thinned(steps, JUDGED), thinned(values, JUDGED)
-    rise = max(least, share * values[0])
-    if not _rises_throughout(values, rise):  # the cheap condition first
+    if not _rises_throughout(values, least):  # the cheap condition first
         return None
     slope = robust_slope(steps, values, confidence)
-    stands_out = slope.per_step * slope.span >= max(rise, _scatter(steps, values, slope))
+    stands_out = slope.per_step * slope.span >= max(least, scatter(steps, values, slope))
     return slope if slope.low > 0 and stands_out and _steady(steps, values) else None
 
 
@@ -226,20 +216,26 @@ def _ordered(values: Sequence[float]) -> bool:
     return sum(pairs) >= len(pairs) - 1
 
 
+def most_rise(levels: Sequence[float]) -> bool:
+    """Whether most of the differences of five successive levels take part in their rise."""
+    mean = (levels[-1] - levels[0]) / (len(levels) - 1)
+    return (
+        mean > 0 and sum(later - earlier >= TAKES_PART * mean for earlier, later in pairwise(levels)) >= BLOCKS_RISING
+    )
+
+
+def scatter(steps: Sequence[float], values: Sequence[float], slope: Slope) -> float:
+    """What a rise must exceed to stand out from the deviations around its line."""
+    rest = [value - slope.per_step * step for step, value in zip(steps, values, strict=True)]
+    middle = median(rest)
+    return STANDS_OUT * median(abs(value - middle) for value in rest)
+
+
 def _rises_throughout(values: Sequence[float], least: float) -> bool:
     """Whether the medians of the blocks rise, in most steps, and by about `least` together."""
     n = len(values)
     blocks = [median_low(values[i * n // BLOCKS : (i + 1) * n // BLOCKS]) for i in range(BLOCKS)]
-    mean = (blocks[-1] - blocks[0]) / (BLOCKS - 1)
-    rises = sum(later - earlier >= TAKES_PART * mean for earlier, later in pairwise(blocks))
-    return mean > 0 and (BLOCKS - 1) * mean >= least / 2 and rises >= BLOCKS_RISING
-
-
-def _scatter(steps: Sequence[float], values: Sequence[float], slope: Slope) -> float:
-    """Bytes that a rise must exceed to stand out from the deviations around its line."""
-    rest = [value - slope.per_step * step for step, value in zip(steps, values, strict=True)]
-    middle = median(rest)
-    return STANDS_OUT * median(abs(value - middle) for value in rest)
+    return blocks[-1] - blocks[0] >= least / 2 and most_rise(blocks)
 
 
 def _steady(steps: Sequence[float], values: Sequence[float]) -> bool:

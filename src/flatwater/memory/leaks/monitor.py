@@ -27,7 +27,7 @@ from flatwater.memory.leaks.drift import Slope
 from flatwater.memory.leaks.finding import Finding
 from flatwater.memory.leaks.origin import Tracer
 from flatwater.memory.leaks.owners import find_owners
-from flatwater.memory.leaks.record import Reading, Record, read_numbers, recent_slope
+from flatwater.memory.leaks.record import Reading, Record, read_numbers, recent_slope, slower_at_the_end
 from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.leaks.suspicion import drift_of, most_looks, native, suspicious
 from flatwater.memory.leaks.verdict import CYCLIC, EXPLAINED, Growth, foremost
@@ -142,6 +142,8 @@ class Monitor:
 
     def settle(self) -> None:
         """Take what is proven already for found, line or not, and wait two seconds for a search: no step will come."""
+        if self._last is not None:
+            self._news(slower_at_the_end(self._record, self._last, self._unit))
         dig = self._dig
         if dig is not None and dig.search is not None and self._last is not None and dig.search.ended(LAST):
             self._news(self._look(dig, self._last))

@@ -3,12 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median
 
 from flatwater.memory.leaks.drift import (
     JUDGED,
-    RATE_POINTS,
-    RATE_RISE,
     Series,
     Slope,
     drifting,
@@ -17,6 +14,7 @@ from flatwater.memory.leaks.drift import (
     thinned,
 )
 from flatwater.memory.leaks.finding import Finding, Verdict
+from flatwater.memory.leaks.slowdown import slowdown
 from flatwater.memory.leaks.verdict import Growth, judge_leaf, judge_phase, judge_rest
 
 MIB = 1 << 20
@@ -31,6 +29,8 @@ AGAIN = 3
 SOON = 20
 """Readings that are all judged; after that each series is judged at every fourth, in turn."""
 TURNS = 4
+COSTS_SOON = 60
+"""The same for the costs of steps: they are noisy, and a program of seconds ends after a few dozen readings."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,15 @@ def read_numbers(record: Record, reading: Reading, unit: str) -> list[Finding]:
     return found + _slower_phases(record, reading, unit)
 
 
-def _sure_drift(record: Record, name: str, series: Series, *, least: float, share: float = 0.0) -> Slope | None:
-    fewest = RATE_POINTS if share else UNHELD_POINTS
-    slope = drifting(series.steps, series.values, least=least, fewest=fewest, share=share, confidence=SURE)
-    record.drifted[name] = 0 if slope is None else record.drifted[name] + 1
-    return slope if record.drifted[name] >= AGAIN else None
+def _sure_drift(record: Record, name: str, series: Series, *, least: float) -> Slope | None:
+    slope = drifting(series.steps, series.values, least=least, fewest=UNHELD_POINTS, confidence=SURE)
+    return slope if _again(record, name, found=slope is not None) else None
+
+
+def _again(record: Record, name: str, *, found: bool) -> bool:
+    """Whether that was found often enough in a row."""
+    record.drifted[name] = record.drifted[name] + 1 if found else 0
+    return record.drifted[name] >= AGAIN
 
 
 def _grown_leaves(record: Record, reading: Reading, unit: str) -> list[Finding]:
@@ -172,10 +176,24 @@ def _slower_phases(record: Record, reading: Reading, unit: str) -> list[Finding]
     found = []
     for turn, phase in enumerate(reading.rates):
         series = record.costs.get(phase)
-        if series is not None and (len(series.steps) <= SOON or record.due(turn)):  # not every reading has rates
-            slope = _sure_drift(record, f"phase {phase}", series, least=0, share=RATE_RISE)
-            if slope is not None:
-                now = median(series.values[-3:])
-                before = max(now - slope.per_step * slope.span, min(series.values))
-                found.append(judge_phase(phase, 1 / before, 1 / now, record.growth(reading, unit)))
+        if series is not None and (len(series.steps) <= COSTS_SOON or record.due(turn)):  # not every reading has rates
+            slower = slowdown(series)
+            if _again(record, f"phase {phase}", found=slower is not None) and slower is not None:
+                found.append(judge_phase(phase, slower, record.growth(reading, unit)))
+    return found
+
+
+def slower_at_the_end(record: Record, reading: Reading, unit: str) -> list[Finding]:
+    """Phases whose steps take ever more time, when no reading will come: two judgements in a row do.
+
+    Args:
+        record: of the process.
+        reading: the last.
+        unit: what a step is called.
+    """
+    found = []
+    for phase, series in record.costs.items():
+        slower = slowdown(series)
+        if slower is not None and slowdown(Series(series.steps[:-1], series.values[:-1])) is not None:
+            found.append(judge_phase(phase, slower, record.growth(reading, unit)))
     return found

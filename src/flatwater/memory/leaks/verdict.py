@@ -9,6 +9,7 @@ from flatwater.memory.leaks.drift import Slope
 from flatwater.memory.leaks.finding import Finding, Made, Verdict, fingerprint
 from flatwater.memory.leaks.garbage import Garbage
 from flatwater.memory.leaks.owners import Owner
+from flatwater.memory.leaks.slowdown import Slowdown
 from flatwater.units import format_bytes
 
 MOST = 5
@@ -138,18 +139,17 @@ def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -
     )
 
 
-def judge_phase(phase: str, before: float, now: float, growth: Growth) -> Finding:
+def judge_phase(phase: str, slower: Slowdown, growth: Growth) -> Finding:
     """The verdict on a phase whose steps take ever more time.
 
     Args:
         phase: its name.
-        before: steps per CPU second at the beginning of the recent past.
-        now: steps per CPU second.
+        slower: the cost of its steps, before and now.
         growth: of the process.
     """
     still = Slope(0.0, 0.0, 0.0)
-    fewer = f"{1 - now / before:.0%} fewer than before ({_pace(before)})"
-    fall = f"{phase} does {_pace(now)} steps per CPU second, {fewer}"
+    fewer = f"{1 - slower.before / slower.now:.0%} fewer than before ({_pace(1 / slower.before)})"
+    fall = f"{phase} does {_pace(1 / slower.now)} steps per CPU second, {fewer}"
     return replace(_unheld("slowdown", phase, still, growth), what=fall, share=0.0)
 
 
