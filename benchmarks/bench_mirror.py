@@ -1,6 +1,6 @@
 """The mirror keeps its promises: nothing is lost, the run hardly notices, memory stays where it is.
 
-    python benchmarks/bench_mirror.py [--parts trip faulty growth kills] [--pairs 3] [--rounds 30] [--json]
+    python benchmarks/bench_mirror.py [--parts trip faulty slowed growth kills] [--pairs 3] [--rounds 30] [--json]
 
 Parts:
   trip    50 MB to S3, to Google's store and to a folder, and back: the same hash.
@@ -9,6 +9,8 @@ Parts:
           run waits in the mirror while it trains, counted inside, the seconds at its end in which the rest is sent,
           and what the mirror's thread computes on another core: on a noisy machine these say more. After each run
           the newest checkpoint at the store is the newest in the folder.
+  slowed  small torch calls while a thread sends to such a store without a pause, over those while it does not, in 60
+          pairs of two seconds: 1.02 or less (median). A run sends in a part of its time only.
   growth  resident memory over 200 checkpoints of 12 MB, sent to a store that takes 10 MB/s: 2 MB or less beyond what
           sending may hold.
   kills   kill -9 while something is being sent, 20 times, going on from the URL in an empty folder each time: the
@@ -26,11 +28,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from fresh import run_fresh
-from mirror_runs import STORE, brought_back, growth, killed_again_and_again, run_beside, use
+from mirror_runs import STORE, brought_back, growth, killed_again_and_again, run_beside, slowed, use
 from parts import measured, told
 
 from flatwater.storage.objects import open_objects
@@ -38,7 +40,7 @@ from flatwater.storage.sending import BUFFER_BYTES, QUEUE_BYTES, SendBuffer, sen
 
 TRIP_BYTES = 50_000_000
 COST, GROWTH = 1.02, 2_000_000
-CHECKPOINTS, KILLS, LIFE_ROUNDS = 200, 20, 150
+CHECKPOINTS, KILLS, LIFE_ROUNDS, TURNS = 200, 20, 150, 60
 FAULTS = {"busy": 0.3, "cut": 0.2}
 SLOW = {"rate": 10e6, "delay": 0.05}
 
@@ -89,6 +91,15 @@ def bench_faulty(store: Any, pairs: int, rounds: int) -> dict[str, Any]:  # noqa
     return ratios | inside | {"lost": lost, "faults": refused}
 
 
+def bench_slowed(store: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The store works on the same machine, as it does for `faulty`."""
+    bucket = f"s3://{store.new_bucket()}"
+    store.set(**FAULTS)
+    found = run_fresh(__file__, ["--in-process", "slowed", "--url", f"{bucket}/sent"])
+    store.set()
+    return {"ratios": found}
+
+
 def bench_growth(store: Any) -> dict[str, Any]:  # noqa: ANN401
     """From the 20th checkpoint to the 200th."""
     bucket = f"s3://{store.new_bucket()}"
@@ -109,10 +120,12 @@ def bench_kills(store: Any) -> dict[str, Any]:  # noqa: ANN401
     return found
 
 
-def in_process(part: str, url: str, rounds: int) -> dict[str, Any]:
+def in_process(part: str, url: str, rounds: int) -> Any:  # noqa: ANN401  (numbers for JSON)
     """What a fresh process does."""
     with tempfile.TemporaryDirectory(prefix="flatwater-mirror-") as name:
         folder = Path(name) / "run"
+        if part == "slowed":
+            return slowed(url, Path(name), TURNS)
         return growth(url, folder, CHECKPOINTS) if part == "growth" else run_beside(url, folder, rounds)
 
 
@@ -123,6 +136,8 @@ def failures(found: dict[str, Any]) -> list[str]:
         part = found["faulty"]
         wrong += ["faulty: lost"] * (part["lost"] > 0)
         wrong += ["faulty: time"] * (median(part["wall"]) > COST)
+    if "slowed" in found:
+        wrong += ["slowed"] * (median(found["slowed"]["ratios"]) > COST)
     if "growth" in found:
         wrong += ["growth"] * (found["growth"]["most"] > GROWTH + QUEUE_BYTES - BUFFER_BYTES)
         wrong += ["growth: the store was not slow"] * (found["growth"]["dropped"] < CHECKPOINTS / 4)
@@ -146,6 +161,9 @@ def show(found: dict[str, Any]) -> None:
         print(f"  while it trains a run waits {median(part['waited']):.2%} of its time in it (limit {COST - 1:.0%})")
         print(f"  and {median(part['end']):.1f} s at its end; the thread takes {median(part['thread']):.2%} of the CPU")
         print(f"  {part['faults']} requests refused or cut; lost: {part['lost']}")
+    if "slowed" in found:
+        low, middle, high = quantiles(found["slowed"]["ratios"], n=4)
+        print(f"computing beside what is sent without a pause: median {middle:.3f} (quarters {low:.3f} to {high:.3f})")
     if "growth" in found:
         part = found["growth"]
         print(f"resident over {CHECKPOINTS} checkpoints, {part['sent']:.0f} sent, {part['dropped']:.0f} dropped:")
@@ -157,7 +175,7 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> int:
     """Measure what was asked for, print it, compare it with the claims."""
-    names = ["trip", "faulty", "growth", "kills"]
+    names = ["trip", "faulty", "slowed", "growth", "kills"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="*", choices=names, default=names)
     parser.add_argument("--pairs", type=int, default=3)
@@ -174,6 +192,7 @@ def main() -> int:
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "trip": lambda: bench_trip(store),
         "faulty": lambda: bench_faulty(store, options.pairs, options.rounds),
+        "slowed": lambda: bench_slowed(store),
         "growth": lambda: bench_growth(store),
         "kills": lambda: bench_kills(store),
     }

@@ -1,17 +1,21 @@
 """The runs of `bench_mirror.py`: beside a store that fails, with a store that is slow, killed and brought back."""
 
+import itertools
 import os
 import random
 import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from contract_runs import cpu_seconds, trained
 from sizes import config_of
 
@@ -19,7 +23,9 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.remote import fetch_newest, stored
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.runs.mirror import Mirror
+from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects
+from flatwater.storage.sending import PART, SendBuffer, send_file
 
 ROOT = Path(__file__).parents[1]
 STORE = runpy.run_path(str(ROOT / "tests" / "runs" / "object_store.py"))["ObjectStore"]
@@ -80,6 +86,51 @@ def run_beside(url: str, folder: Path, rounds: int) -> dict[str, Any]:
         "thread": inside.thread / spent,
         "here": here,
     }
+
+
+def slowed(url: str, folder: Path, pairs: int) -> list[float]:
+    """Times that small torch calls take while a thread sends without a pause, over those while it sleeps.
+
+    Two seconds of each, one after the other and in turns: a machine's own speed changes little from one to the next.
+    """
+    torch.set_num_threads(1)
+    source, busy, over = folder / "shard", threading.Event(), threading.Event()
+    source.write_bytes(os.urandom(PART))
+
+    def send() -> None:
+        objects, buffer = open_objects(url), SendBuffer()
+        for at in itertools.count():
+            busy.wait()
+            if over.is_set():
+                return
+            with suppress(StoreError):  # as often as the store likes
+                send_file(objects, f"shard{at % 50}", source, buffer, lambda _: None)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    found = []
+    for n in range(pairs):
+        pace = {}
+        for sending in (True, False) if n % 2 else (False, True):
+            (busy.set if sending else busy.clear)()
+            time.sleep(0.5)  # what was begun comes to its end
+            pace[sending] = _calls(seconds=2.0)
+        found.append(pace[False] / pace[True])
+    over.set()
+    busy.set()
+    sender.join()
+    return found
+
+
+def _calls(seconds: float) -> float:
+    """Small torch calls per second, which take the interpreter as often as training does."""
+    x, weights = torch.randn(64, 256), torch.randn(256, 256) / 16
+    calls, began = 0, time.perf_counter()
+    while time.perf_counter() < began + seconds:
+        for _ in range(50):
+            x = torch.tanh(x @ weights)
+        calls += 50
+    return calls / (time.perf_counter() - began)
 
 
 def brought_back(url: str, folder: Path) -> list[tuple[int, Hashes]]:
