@@ -60,9 +60,10 @@ def _within(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
         return None
     steps, costs = thinned(steps, JUDGED), thinned(costs, JUDGED)
     slope = robust_slope(steps, costs, SURE)
-    stands_out = slope.low > 0 and slope.per_step * slope.span >= scatter(steps, costs, slope)
+    if slope.low <= 0 or slope.per_step * slope.span < scatter(steps, costs, slope):
+        return None
     rest = [cost - slope.per_step * step for step, cost in zip(steps, costs, strict=True)]
-    line = stands_out and _deviations(rest) <= AS_GOOD * _beside_a_jump(costs)
+    line = _deviations(rest) <= AS_GOOD * _beside_a_jump(costs)
     return Slowdown(means[0], means[-1]) if line else None
 
 
