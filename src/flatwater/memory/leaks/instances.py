@@ -3,8 +3,7 @@
 import gc
 import sys
 import types
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from flatwater.memory.leaks.inside import GC_BYTES, Inside, Look, Named, Walk
@@ -16,8 +15,6 @@ mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 _module_of = type.__dict__["__module__"].__get__
 _qualname_of = type.__dict__["__qualname__"].__get__
 
-MANY = 32
-"""Names that are not all tried where one dict is held."""
 _TOOL = "flatwater.memory."
 _OPAQUE_TYPES = frozenset(map(id, (
     types.ModuleType,
@@ -86,12 +83,9 @@ def attributes(kind: type) -> Callable[[Any], list[Named]]:
 
     dotted: dict[str, str] = {}
     """Names as they stand in paths: made once, for there may be a million instances."""
-    names = {} if own_dict is None or slots else dict.fromkeys(_assigned(kind))
 
     def read(obj: Any) -> list[Named]:  # noqa: ANN401
-        held = _inline(obj, kind, names) if names else None
-        if held is None:
-            held = [] if own_dict is None else list(own_dict(obj).items())
+        held = () if own_dict is None else list(own_dict(obj).items())
         named = [(dotted.get(name) or dotted.setdefault(name, f".{name}"), value) for name, value in held]
         for name, get in slots:
             try:
@@ -101,41 +95,6 @@ def attributes(kind: type) -> Callable[[Any], list[Named]]:
         return named
 
     return read
-
-
-def _assigned(kind: type) -> Iterator[str]:
-    """Names that the class's own functions use and that no descriptor of the class computes."""
-    spaces = [names_of(owner) for owner in mro(kind)]
-    functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
-    for name in dict.fromkeys(name for function in functions for name in function.__code__.co_names):
-        value = next((space[name] for space in spaces if name in space), None)
-        if not any("__set__" in names_of(owner) or "__get__" in names_of(owner) for owner in mro(type(value))):
-            yield name
-
-
-def _inline(obj: Any, kind: type, names: dict[str, None]) -> list[tuple[str, Any]] | None:  # noqa: ANN401
-    """The attributes of an instance that has no dict yet; None where others are held than the names lead to.
-
-    Until somebody asks for its `__dict__`, Python 3.11 and 3.12 keep the values in the instance. Asking makes the dict,
-    for good: that takes memory, and each access to an attribute is slower from then on.
-    """
-    values = gc.get_referents(obj)
-    left = Counter(map(id, values))
-    left -= Counter((id(kind),))
-    if len(left) == 1 and len(names) > MANY and any(type(value) is dict for value in values):
-        return None  # the dict, most likely
-    found: list[tuple[str, Any]] = []
-    for name in names:
-        if not left:
-            return found
-        try:
-            value = object.__getattribute__(obj, name)
-        except AttributeError:
-            continue
-        if left[id(value)] > 0:  # else it is the class's
-            left -= Counter((id(value),))
-            found.append((name, value))
-    return None if left else found
 
 
 def look_instance(kind: type) -> Look | None:

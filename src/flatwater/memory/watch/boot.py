@@ -72,14 +72,12 @@ def _handed_on(told: dict[str, str]) -> dict[str, str]:
 
 def _watch(told: dict[str, str], claim: Path, spool: Path, guarded: "Guarded") -> None:
     before = footprint().anonymous
-    from flatwater.memory.watch.boundaries import TICK  # noqa: PLC0415  (measured: it is the watch's cost)
-    from flatwater.memory.watch.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
+    from flatwater.memory.watch.process import TICK, ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
     from flatwater.memory.watch.steps import find_steps, lose_steps  # noqa: PLC0415
 
     unit = told.get(UNIT)
     limit = int(told[LIMIT]) if LIMIT in told else None
-    ticks = unit is None or unit == IN_TIME
-    watch = ProcessWatch(None if unit == IN_TIME else unit, None, limit, spool, guarded.run, ticks=ticks)
+    watch = ProcessWatch(None if unit == IN_TIME else unit, limit=limit, spool=spool)
     watch.cost_bytes = max(0, footprint().anonymous - before)
     owner = os.getpid()
 
@@ -106,8 +104,8 @@ def _watch(told: dict[str, str], claim: Path, spool: Path, guarded: "Guarded") -
         os.kill(os.getpid(), signal.SIGTERM)
 
     if unit != IN_TIME:
-        find_steps(watch.step)
-    if ticks:
+        find_steps(functools.partial(guarded.run, watch.step))
+    if unit is None or unit == IN_TIME:
         _tick(guarded, functools.partial(watch.step, TICK))
     atexit.register(end)
     os.register_at_fork(after_in_child=forked)

@@ -7,7 +7,6 @@ that passed the boundary.
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,17 @@ from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.watch.books import Row, converted, has_grown, keep_, mostly_held, scale_of
-from flatwater.memory.watch.boundaries import TICK, Boundaries
 from flatwater.memory.watch.measured import Marks, mark_
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import LARGE, Pages, find_
+from flatwater.memory.watch.parts import Parts
 from flatwater.memory.watch.reading import Rates, read_now
 from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
 
+TICK = "tick"
+"""A boundary in time, for programs that have none of their own."""
 SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
 LONG = 0.005
@@ -46,9 +47,6 @@ class ProcessWatch:
         roots: Roots | None = None,
         limit: int | None = None,
         spool: Path | None = None,
-        guard: Callable[..., None] | None = None,
-        *,
-        ticks: bool = False,
     ) -> None:
         """Look at nothing yet: the first boundary is the first reading.
 
@@ -57,14 +55,11 @@ class ProcessWatch:
             roots: where a census begins; the user's modules and frames by default.
             limit: bytes at which the process must stop; what the machine gives by default.
             spool: file that always has the newest summary.
-            guard: calls what may fail.
-            ticks: whether `step` is called with TICK many times a second.
         """
-        self._boundaries = Boundaries(self._looked, ticks=ticks)
-        self.step = self._boundaries.step
+        self.counts: dict[str, int] = {}
         self.censuses = 0
         """Taken so far, to their end."""
-        self._guard = guard or (lambda work, *given: work(*given))
+        self._parts = Parts(passed=time.monotonic())
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
         self._pace: Pace | None = None
         self._busy = threading.Lock()
@@ -82,21 +77,26 @@ class ProcessWatch:
         self._monitor = Monitor(self._roots, counted=self._counted)
         self._rows: list[Row] = []
         self._since: dict[str, int] = {}
-        self._pages, self._workers, self._marks = Pages(), Workers(), Marks()
-        self._searched = self._own = self._thread = 0
+        self._pages = Pages()
+        self._workers = Workers()
+        self._marks = Marks()
+        self._searched = self._own = 0
         self._rates = Rates()
+        self._thread = 0
         self._ticking = False
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """Boundaries passed, by kind."""
-        return self._boundaries.counts
-
-    def _looked(self, kind: str, now: float) -> bool:
-        """Read memory if that is due."""
-        if due := now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
-            self._guard(self._arrive, kind, now)
-        return due
+    def step(self, kind: str) -> None:
+        """Count a boundary; read memory if that is due. Costs under a microsecond otherwise."""
+        counts = self.counts
+        counts[kind] = counts.get(kind, 0) + 1
+        now = time.monotonic()
+        parts = self._parts
+        part = parts.before, kind
+        parts.seconds[part] = parts.seconds.get(part, 0.0) + now - parts.passed
+        parts.before, parts.passed = kind, now
+        if now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
+            self._arrive(kind, now)
+            self._parts.passed = time.monotonic()
 
     def _arrive(self, kind: str, now: float) -> None:
         if self._closed or (self._unit is not None and kind != self._unit) or not self._busy.acquire(blocking=False):
@@ -218,7 +218,7 @@ class ProcessWatch:
             self._monitor.count(seconds=LAST)
 
     def _keep(self, reading: Reading, seconds: float) -> None:
-        keep_(self._rows, Row(seconds, dict(self.counts), reading, self._own, dict(self._boundaries.seconds)))
+        keep_(self._rows, Row(seconds, dict(self.counts), reading, self._own, dict(self._parts.seconds)))
 
     def _held(self) -> list[str]:
         """Owners that were found, other than kinds of memory."""

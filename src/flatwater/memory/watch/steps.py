@@ -144,27 +144,17 @@ def _wrap(cls: type) -> None:
             setattr(cls, name, _told(method, cls, name, kind))
 
 
-class _Outermost(dict[type, bool]):
-    """Whether a method of a class is the one that objects of another class have; found out once."""
-
-    def __init__(self, cls: type, name: str) -> None:
-        super().__init__()
-        self._cls, self._name = cls, name
-
-    def __missing__(self, own: type) -> bool:
-        self[own] = next(c for c in own.__mro__ if self._name in vars(c)) is self._cls
-        return self[own]
-
-
 def _told(method: Callable[..., Any], cls: type, name: str, kind: str) -> Callable[..., Any]:
     """The method, telling of a boundary first, unless a subclass calls it by `super()`: that one has told already."""
-    outermost = _Outermost(cls, name)
+    outermost: dict[type, bool] = {}
 
     @functools.wraps(method)
     def told(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
-        if outermost[type(self)]:
-            for count in _counting:  # `passed`, without the call: this is the way of every environment step
-                count(kind)
+        own = type(self)
+        if own not in outermost:
+            outermost[own] = next(c for c in own.__mro__ if name in vars(c)) is cls
+        if outermost[own]:
+            passed(kind)
         return method(self, *given, **named)
 
     vars(told)["__flatwater__"] = True
