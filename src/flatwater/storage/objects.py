@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from flatwater.errors import ConfigError
@@ -84,7 +84,7 @@ class Objects:
             return self.read(name) == bytes(content)
         return True
 
-    def _put(self, name: str, content: Piece, mode: Any) -> str:  # noqa: ANN401  (a Literal of obstore's stubs)
+    def _put(self, name: str, content: Piece, mode: Literal["create", "overwrite"]) -> str:
         import obstore  # noqa: PLC0415
 
         with telling_store(self.url, "write"):

@@ -12,6 +12,8 @@ from itertools import pairwise
 from math import sqrt
 from statistics import NormalDist, median, median_low
 
+SURE = 0.99
+"""Confidence that is asked for where no object says what grows."""
 POINTS = 200
 """Longer series are thinned to this many: the pairs grow with the square."""
 JUDGED = 30
@@ -125,8 +127,7 @@ def drifting(
     if found is not None or late <= half:
         return found
     # What began late must stand out from all of the recent half: twelve points of mere noise often make a line.
-    usual = median(values[half:])
-    noise = STANDS_OUT * median(abs(value - usual) for value in values[half:])
+    noise = STANDS_OUT * median(beside_level(values[half:]))
     return _straight(steps[late:], values[late:], max(least, noise), confidence)
 
 
@@ -136,7 +137,7 @@ def _straight(steps: Sequence[float], values: Sequence[float], least: float, con
     if not _rises_throughout(values, least):  # the cheap condition first
         return None
     slope = robust_slope(steps, values, confidence)
-    stands_out = slope.per_step * slope.span >= max(least, scatter(steps, values, slope))
+    stands_out = slope.per_step * slope.span >= max(least, STANDS_OUT * median(beside_line(steps, values, slope)))
     return slope if slope.low > 0 and stands_out and _steady(steps, values) else None
 
 
@@ -224,11 +225,15 @@ def most_rise(levels: Sequence[float]) -> bool:
     )
 
 
-def scatter(steps: Sequence[float], values: Sequence[float], slope: Slope) -> float:
-    """What a rise must exceed to stand out from the deviations around its line."""
-    rest = [value - slope.per_step * step for step, value in zip(steps, values, strict=True)]
-    middle = median(rest)
-    return STANDS_OUT * median(abs(value - middle) for value in rest)
+def beside_line(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
+    """How far each value lies from the line of that slope."""
+    return beside_level([value - slope.per_step * step for step, value in zip(steps, values, strict=True)])
+
+
+def beside_level(values: Sequence[float]) -> list[float]:
+    """How far each value lies from their median."""
+    middle = median(values)
+    return [abs(value - middle) for value in values]
 
 
 def _rises_throughout(values: Sequence[float], least: float) -> bool:

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from flatwater.memory.leaks.drift import (
     JUDGED,
+    SURE,
     Series,
     Slope,
     drifting,
@@ -22,15 +24,15 @@ MATERIAL = 0.002
 """Part of the resident bytes that a rise must reach, and 1 MiB at least."""
 UNHELD_POINTS = 8
 """Points that must drift where no object is found: without one, a rise is also a slow warm-up."""
-SURE = 0.99
-"""Confidence that is asked for there, ..."""
 AGAIN = 3
-"""... in so many judgements in a row: free lists and clocks are noisy, and each series is judged many times."""
+"""Judgements in a row that must find it: free lists and clocks are noisy, and each series is judged many times."""
 SOON = 20
 """Readings that are all judged; after that each series is judged at every fourth, in turn."""
 TURNS = 4
 COSTS_SOON = 60
 """The same for the costs of steps: they are noisy, and a program of seconds ends after a few dozen readings."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -147,13 +149,13 @@ def read_numbers(record: Record, reading: Reading, unit: str) -> list[Finding]:
 
 def _sure_drift(record: Record, name: str, series: Series, *, least: float) -> Slope | None:
     slope = drifting(series.steps, series.values, least=least, fewest=UNHELD_POINTS, confidence=SURE)
-    return slope if _again(record, name, found=slope is not None) else None
+    return _again(record, name, slope)
 
 
-def _again(record: Record, name: str, *, found: bool) -> bool:
-    """Whether that was found often enough in a row."""
-    record.drifted[name] = record.drifted[name] + 1 if found else 0
-    return record.drifted[name] >= AGAIN
+def _again(record: Record, name: str, found: T | None) -> T | None:
+    """What a judgement found, where those before it found something as well."""
+    record.drifted[name] = 0 if found is None else record.drifted[name] + 1
+    return found if record.drifted[name] >= AGAIN else None
 
 
 def _grown_leaves(record: Record, reading: Reading, unit: str) -> list[Finding]:
@@ -177,8 +179,8 @@ def _slower_phases(record: Record, reading: Reading, unit: str) -> list[Finding]
     for turn, phase in enumerate(reading.rates):
         series = record.costs.get(phase)
         if series is not None and (len(series.steps) <= COSTS_SOON or record.due(turn)):  # not every reading has rates
-            slower = slowdown(series)
-            if _again(record, f"phase {phase}", found=slower is not None) and slower is not None:
+            slower = _again(record, f"phase {phase}", slowdown(series))
+            if slower is not None:
                 found.append(judge_phase(phase, slower, record.growth(reading, unit)))
     return found
 

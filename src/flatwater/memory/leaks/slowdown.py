@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import median
 
-from flatwater.memory.leaks.drift import BLOCKS, JUDGED, Series, most_rise, robust_slope, scatter, thinned
+from flatwater.memory.leaks.drift import (
+    BLOCKS,
+    JUDGED,
+    STANDS_OUT,
+    SURE,
+    Series,
+    beside_level,
+    beside_line,
+    most_rise,
+    robust_slope,
+    thinned,
+)
 
 FEWEST = 10
 """Readings of the shortest window that is judged."""
@@ -24,8 +35,6 @@ STILL = 0.3
 """Part of the rise to the middle stretch that must follow after it: 0.5 for log t, 0 for a warm-up that has ended."""
 AS_GOOD = 1.1
 """Times the deviations from one jump that those from a line may be: when another program begins to work, costs jump."""
-SURE = 0.99
-"""Confidence with which the slope must be positive."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +69,11 @@ def _within(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
         return None
     steps, costs = thinned(steps, JUDGED), thinned(costs, JUDGED)
     slope = robust_slope(steps, costs, SURE)
-    if slope.low <= 0 or slope.per_step * slope.span < scatter(steps, costs, slope):
+    beside = beside_line(steps, costs, slope)
+    if slope.low <= 0 or slope.per_step * slope.span < STANDS_OUT * median(beside):
         return None
-    rest = [cost - slope.per_step * step for step, cost in zip(steps, costs, strict=True)]
-    line = _deviations(rest) <= AS_GOOD * _beside_a_jump(costs)
-    return Slowdown(means[0], means[-1]) if line else None
-
-
-def _beside_a_jump(costs: Sequence[float]) -> float:
-    """The deviations from two levels, with the jump between them where that leaves the least."""
-    return min(_deviations(costs[:at]) + _deviations(costs[at:]) for at in range(2, len(costs) - 1))
-
-
-def _deviations(values: Sequence[float]) -> float:
-    middle = median(values)
-    return sum(abs(value - middle) for value in values)
+    jumps = (sum(beside_level(costs[:at])) + sum(beside_level(costs[at:])) for at in range(2, len(costs) - 1))
+    return Slowdown(means[0], means[-1]) if sum(beside) <= AS_GOOD * min(jumps) else None
 
 
 def _stretches(steps: Sequence[float], costs: Sequence[float]) -> list[float]:

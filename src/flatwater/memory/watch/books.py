@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from flatwater.memory.leaks.drift import Slope, drifting
+from flatwater.memory.leaks.drift import SURE, Slope, drifting
 from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.record import MIB, SURE, Reading
+from flatwater.memory.leaks.record import MIB, Reading
 from flatwater.memory.leaks.verdict import EXPLAINED, Growth, judge_rest
 
 ROWS = 200
