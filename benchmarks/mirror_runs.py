@@ -1,6 +1,5 @@
 """The runs of `bench_mirror.py`: beside a store that fails, with a store that is slow, killed and brought back."""
 
-import itertools
 import os
 import random
 import runpy
@@ -88,38 +87,36 @@ def run_beside(url: str, folder: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def slowed(url: str, folder: Path, pairs: int) -> list[float]:
+def slowed(url: str, folder: Path, pairs: int) -> dict[str, Any]:
     """Times that small torch calls take while a thread sends without a pause, over those while it sleeps.
 
     Two seconds of each, one after the other and in turns: a machine's own speed changes little from one to the next.
+    Beside the ratios stand the shards that were sent whole.
     """
     torch.set_num_threads(1)
-    source, busy, over = folder / "shard", threading.Event(), threading.Event()
+    source, busy = folder / "shard", threading.Event()
     source.write_bytes(os.urandom(PART))
+    sent: list[str] = []
 
     def send() -> None:
         objects, buffer = open_objects(url), SendBuffer()
-        for at in itertools.count():
-            busy.wait()
-            if over.is_set():
-                return
+        while busy.wait():
+            name = f"shard{len(sent) % 50}"
             with suppress(StoreError):  # as often as the store likes
-                send_file(objects, f"shard{at % 50}", source, buffer, lambda _: None)
+                send_file(objects, name, source, buffer, lambda _: None)
+                sent.append(name)
 
-    sender = threading.Thread(target=send)
-    sender.start()
-    found = []
+    threading.Thread(target=send, daemon=True).start()
+    ratios = []
     for n in range(pairs):
         pace = {}
         for sending in (True, False) if n % 2 else (False, True):
             (busy.set if sending else busy.clear)()
             time.sleep(0.5)  # what was begun comes to its end
             pace[sending] = _calls(seconds=2.0)
-        found.append(pace[False] / pace[True])
-    over.set()
-    busy.set()
-    sender.join()
-    return found
+        ratios.append(pace[False] / pace[True])
+    busy.clear()
+    return {"ratios": ratios, "sent": len(sent)}
 
 
 def _calls(seconds: float) -> float:
