@@ -6,7 +6,6 @@ The program's output, arguments, exit code and tracebacks are its own. Whatever 
 import _thread
 import atexit
 import ctypes
-import functools
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import FrameType, FunctionType, MethodType, ModuleType
 
 from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.watch.boundaries import TICK_SECONDS
 
 FOLDER, UNIT, LIMIT = "FLATWATER_WATCH_FOLDER", "FLATWATER_WATCH_UNIT", "FLATWATER_WATCH_LIMIT"
 PYTHONPATH, PACKAGE = "FLATWATER_WATCH_PYTHONPATH", "FLATWATER_WATCH_PACKAGE"
@@ -34,7 +34,6 @@ LAUNCHERS = (
 IN_TIME = "second"
 """The unit that asks for readings in time, whatever boundaries the program has."""
 IMPORTING = "<frozen importlib._bootstrap>"
-TICK_SECONDS = 0.05
 NAMED = 3
 """Names of code without a file that are told."""
 
@@ -72,12 +71,13 @@ def _handed_on(told: dict[str, str]) -> dict[str, str]:
 
 def _watch(told: dict[str, str], claim: Path, spool: Path, guarded: "Guarded") -> None:
     before = footprint().anonymous
-    from flatwater.memory.watch.process import TICK, ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
+    from flatwater.memory.watch.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
     from flatwater.memory.watch.steps import find_steps, lose_steps  # noqa: PLC0415
 
     unit = told.get(UNIT)
     limit = int(told[LIMIT]) if LIMIT in told else None
-    watch = ProcessWatch(None if unit == IN_TIME else unit, limit=limit, spool=spool)
+    ticks = unit is None or unit == IN_TIME
+    watch = ProcessWatch(None if unit == IN_TIME else unit, None, limit, spool, guarded.run, ticks=ticks)
     watch.cost_bytes = max(0, footprint().anonymous - before)
     owner = os.getpid()
 
@@ -104,9 +104,9 @@ def _watch(told: dict[str, str], claim: Path, spool: Path, guarded: "Guarded") -
         os.kill(os.getpid(), signal.SIGTERM)
 
     if unit != IN_TIME:
-        find_steps(functools.partial(guarded.run, watch.step))
-    if unit is None or unit == IN_TIME:
-        _tick(guarded, functools.partial(watch.step, TICK))
+        find_steps(watch.step)
+    if ticks:
+        _tick(guarded, watch.tick)
     atexit.register(end)
     os.register_at_fork(after_in_child=forked)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -153,14 +153,16 @@ def _of_a_handler(fault: Exception) -> bool:
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(fault.__traceback__))
 
 
-def _tick(guarded: Guarded, step: Callable[[], None]) -> None:
-    """Call `step` in the main thread, between two of its instructions, again and again.
+def _tick(guarded: Guarded, step: Callable[[int], int]) -> None:
+    """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
 
-    There the frames of the program are whole, and its torch operations can be traced. Not while a module is imported:
-    that grows, and is no step. Nor in a fork that was made between request and call.
+    It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
+    torch operations can be traced. Not while a module is imported: that grows, and is no step. Nor in a fork that was
+    made between request and call.
     """
     waiting = _thread.allocate_lock()  # held from the request to the call
     owner = os.getpid()
+    passed = needed = 1
 
     def call() -> bool:
         """Always false, which is 0: any other answer is an error."""
@@ -173,8 +175,9 @@ def _tick(guarded: Guarded, step: Callable[[], None]) -> None:
         return False
 
     def tick() -> None:
-        if not _imports(sys._getframe()) and not _cannot_fork():  # noqa: SLF001  (the only way up the stack)
-            step()
+        nonlocal needed
+        busy = _imports(sys._getframe()) or _cannot_fork()  # noqa: SLF001  (the only way up the stack)
+        needed = 1 if busy else step(passed)
 
     # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
     # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
@@ -183,10 +186,14 @@ def _tick(guarded: Guarded, step: Callable[[], None]) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
 
     def run() -> None:
+        nonlocal passed
         while not guarded.over:
             if waiting.acquire(blocking=False):
                 ctypes.pythonapi.Py_AddPendingCall(ask, ctypes.py_object(asked))
-            time.sleep(TICK_SECONDS)
+            passed = needed
+            # Waking up is what costs: a program that often gives the interpreter's lock away fights over it until this
+            # thread has it, for a hundred switches of threads and more.
+            time.sleep(passed * TICK_SECONDS)
 
     _thread.start_new_thread(run, ())
 

@@ -133,7 +133,7 @@ class Watch:
             return
         found = self._process.conclude()
         # A reading is not taken at every step: the last may be some steps ago.
-        self._end = found, self._process.summary(found) | {"steps": self._process.counts.get(self._unit, 0)}
+        self._end = found, self._process.summary(found) | {"steps": self._process.boundaries.counts.get(self._unit, 0)}
         self._process.close(conclude=False)
         _open.remove(self)
         if self._report:
@@ -152,7 +152,7 @@ class Watch:
         ended = time.monotonic()
         self._look_due = ended + max(LOOK_EVERY, (ended - began) / LOOK_SHARE)
         if news:
-            _print([f"flatwater, {self._unit} {process.counts[self._unit]}:", *_told(news)])
+            _print([f"flatwater, {self._unit} {process.boundaries.counts[self._unit]}:", *_told(news)])
 
 
 def _told(found: Sequence[Finding]) -> list[str]:

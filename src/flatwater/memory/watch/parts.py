@@ -5,7 +5,7 @@ of the whole program has shown that it became slower.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from flatwater.memory.leaks.finding import Finding, fingerprint
 from flatwater.memory.watch.books import Row, settled
@@ -14,17 +14,6 @@ MOSTLY = 0.5
 """Part of the time gained that one part must have to be named."""
 AT_EACH_END = 3
 """The first and the last of so many equal stretches are compared."""
-
-
-@dataclass
-class Parts:
-    """Seconds by part. `ProcessWatch.step` adds to them."""
-
-    seconds: dict[tuple[str, str], float] = field(default_factory=dict)
-    """From the kind of one boundary to that of the next."""
-    before: str = "the beginning"
-    passed: float = 0.0
-    """Monotonic time at which the program went on from the last boundary."""
 
 
 def named(found: Finding, rows: Sequence[Row]) -> Finding:

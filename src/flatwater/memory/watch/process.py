@@ -7,6 +7,7 @@ that passed the boundary.
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,15 @@ from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.watch.books import Row, converted, has_grown, keep_, mostly_held, scale_of
+from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.measured import Marks, mark_
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import LARGE, Pages, find_
-from flatwater.memory.watch.parts import Parts
 from flatwater.memory.watch.reading import Rates, read_now
 from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
 
-TICK = "tick"
-"""A boundary in time, for programs that have none of their own."""
 SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
 LONG = 0.005
@@ -47,6 +46,9 @@ class ProcessWatch:
         roots: Roots | None = None,
         limit: int | None = None,
         spool: Path | None = None,
+        guard: Callable[..., None] | None = None,
+        *,
+        ticks: bool = False,
     ) -> None:
         """Look at nothing yet: the first boundary is the first reading.
 
@@ -55,11 +57,14 @@ class ProcessWatch:
             roots: where a census begins; the user's modules and frames by default.
             limit: bytes at which the process must stop; what the machine gives by default.
             spool: file that always has the newest summary.
+            guard: calls what may fail.
+            ticks: whether `tick` is called while there are no other boundaries.
         """
-        self.counts: dict[str, int] = {}
+        self.boundaries = Boundaries(self._looked, ticks=ticks)
+        self.step = self.boundaries.step
         self.censuses = 0
         """Taken so far, to their end."""
-        self._parts = Parts(passed=time.monotonic())
+        self._guard = guard or (lambda work, *given: work(*given))
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
         self._pace: Pace | None = None
         self._busy = threading.Lock()
@@ -77,32 +82,32 @@ class ProcessWatch:
         self._monitor = Monitor(self._roots, counted=self._counted)
         self._rows: list[Row] = []
         self._since: dict[str, int] = {}
-        self._pages = Pages()
-        self._workers = Workers()
-        self._marks = Marks()
-        self._searched = self._own = 0
+        self._pages, self._workers, self._marks = Pages(), Workers(), Marks()
+        self._searched = self._own = self._thread = 0
         self._rates = Rates()
-        self._thread = 0
         self._ticking = False
 
-    def step(self, kind: str) -> None:
-        """Count a boundary; read memory if that is due. Costs under a microsecond otherwise."""
-        counts = self.counts
-        counts[kind] = counts.get(kind, 0) + 1
-        now = time.monotonic()
-        parts = self._parts
-        part = parts.before, kind
-        parts.seconds[part] = parts.seconds.get(part, 0.0) + now - parts.passed
-        parts.before, parts.passed = kind, now
-        if now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
-            self._arrive(kind, now)
-            self._parts.passed = time.monotonic()
+    def tick(self, ticks: int) -> int:
+        """Pass some boundaries in time; returns after how many more the next one is needed.
+
+        A program with boundaries of its own needs one for a census that is under way, and one without when it is due.
+        """
+        self.boundaries.tick(ticks)
+        if self._aside == TICK:
+            return 1
+        return RESTING if self.boundaries.clock(self._unit, ticks=False) >= REGULAR else ticks_until(self._due)
+
+    def _looked(self, kind: str, now: float) -> bool:
+        """Read memory if that is due."""
+        if due := now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
+            self._guard(self._arrive, kind, now)
+        return due
 
     def _arrive(self, kind: str, now: float) -> None:
         if self._closed or (self._unit is not None and kind != self._unit) or not self._busy.acquire(blocking=False):
             return
         try:
-            own = self._clock(ticks=False) >= REGULAR
+            own = self.boundaries.clock(self._unit, ticks=False) >= REGULAR
             if kind == TICK and own:
                 if self._aside == TICK and self._thread == threading.get_ident():
                     self._count_on(now)
@@ -137,13 +142,6 @@ class ProcessWatch:
         if self._limit is None:
             self._limit = min(limits().values())
 
-    def _clock(self, *, ticks: bool) -> int:
-        if self._unit is not None:
-            return self.counts.get(self._unit, 0)
-        if ticks:
-            return self.counts.get(TICK, 0)
-        return sum(count for kind, count in self.counts.items() if kind != TICK)
-
     def _read(self, now: float) -> None:
         """Take a reading and let the monitor judge it."""
         assert self._pace is not None  # noqa: S101  (set by _start)
@@ -172,7 +170,7 @@ class ProcessWatch:
             "counting": counting or self._monitor.censuses.under_way,
             "tracing": self._monitor.tracing,
         }
-        put_off_(self._pace, ended, took, self.counts, **told)
+        put_off_(self._pace, ended, took, self.boundaries.counts, **told)
         self._due = self._pace.due
         self._late = self._pace.late if self._unit is None else self._due
         self._anchor = self._unit or self._pace.anchor
@@ -186,7 +184,7 @@ class ProcessWatch:
             self._rates.leave_out_(own)
 
     def _reading(self) -> Reading:
-        clock = self._clock(ticks=self._ticking)
+        clock = self.boundaries.clock(self._unit, ticks=self._ticking)
         rates = {} if self._ticking else self._rates.until(clock)
         return read_now(clock, self._pages, limit=self._limit, rates=rates)
 
@@ -218,7 +216,7 @@ class ProcessWatch:
             self._monitor.count(seconds=LAST)
 
     def _keep(self, reading: Reading, seconds: float) -> None:
-        keep_(self._rows, Row(seconds, dict(self.counts), reading, self._own, dict(self._parts.seconds)))
+        keep_(self._rows, Row(seconds, dict(self.boundaries.counts), reading, self._own, dict(self.boundaries.seconds)))
 
     def _held(self) -> list[str]:
         """Owners that were found, other than kinds of memory."""
@@ -264,7 +262,7 @@ class ProcessWatch:
             self._rows,
             self.findings() if found is None else found,
             unit=self._unit,
-            counts=self.counts,
+            counts=self.boundaries.counts,
             seconds=0.0 if self._pace is None else time.monotonic() - self._pace.began,
         ) | {"cost": {"cpu_share": spent, "bytes": self.cost_bytes}, "processes": 1 + self._workers.count}
 
