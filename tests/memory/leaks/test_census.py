@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.memory.leaks.census import DRAW, FEW, Census, Counting, begin_census, count_, take_census
+from flatwater.memory.leaks.instances import attributes
 from flatwater.memory.leaks.places import estimate
 from flatwater.memory.leaks.roots import Roots
 
@@ -441,3 +442,39 @@ def test_a_census_in_slices_tells_the_step_at_which_each_container_was_opened(lo
     steps = [holding.step for path, holding in census.holdings.items() if path.startswith("train.")]
     assert steps == sorted(steps)
     assert 1 <= steps[0] < steps[-1] <= step
+
+
+class Plain:
+    """Holds what no name of its class leads to, once it is told so."""
+
+    tag = None
+
+    def __init__(self) -> None:
+        self.rows = [bytearray(10)]
+        self.none = None
+        self.again = self.rows
+
+    @property
+    def counted(self) -> int:
+        raise AssertionError("no property runs")
+
+    def told(self) -> tuple[int, None]:
+        return self.counted, self.tag
+
+
+def made_a_dict(obj: object) -> bool:
+    return any(type(held) is dict for held in gc.get_referents(obj))
+
+
+def test_attributes_are_read_without_making_the_dict_of_an_instance() -> None:
+    """It would take memory, and slow the program down from then on: a CartPole's steps by 8 %."""
+    plain = Plain()
+    read = attributes(Plain)(plain)
+    assert read == [(".rows", plain.rows), (".none", None), (".again", plain.rows)]
+    assert not made_a_dict(plain)
+
+
+def test_attributes_of_other_names_are_read_from_the_dict() -> None:
+    plain = Plain()
+    setattr(plain, "dyn" + "amic", (1, 2))
+    assert dict(attributes(Plain)(plain))[".dynamic"] == (1, 2)

@@ -3,7 +3,7 @@
 import pytest
 
 from flatwater.memory.watch import boundaries
-from flatwater.memory.watch.boundaries import MOST, TICK, Boundaries
+from flatwater.memory.watch.boundaries import MOST, RESTING, TICK, Boundaries, ticks_until
 
 
 @pytest.fixture
@@ -66,3 +66,20 @@ def test_without_ticks_every_boundary_is_looked_at(clock: list[float]) -> None:
     looks = Looks()
     passed(Boundaries(looks, ticks=False), clock, ["step"] * (2 * MOST), 1e-6)
     assert len(looks) == 2 * MOST
+
+
+def test_ticks_that_were_not_needed_are_counted(clock: list[float]) -> None:
+    found = Boundaries(Looks(), ticks=True)
+    found.tick(1)
+    found.tick(7)
+    passed(found, clock, ["step", "step"], 1.0)
+    assert found.clock(None, ticks=True) == 8
+    assert found.clock(None, ticks=False) == found.clock("step", ticks=False) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ticks"),
+    [(-3.0, 1), (0.0, 1), (0.04, 1), (0.06, 2), (0.5, 10), (60.0, RESTING), (float("inf"), RESTING)],
+)
+def test_a_tick_is_needed_when_a_reading_is_due(clock: list[float], seconds: float, ticks: int) -> None:
+    assert ticks_until(clock[-1] + seconds) == ticks

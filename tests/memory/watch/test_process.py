@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from flatwater.memory.leaks.finding import Finding
 from flatwater.memory.leaks.record import Reading
 from flatwater.memory.watch.books import Row
+from flatwater.memory.watch.boundaries import RESTING, TICK_SECONDS
 from flatwater.memory.watch.pace import CREDIT, LONGEST, QUICK, SLICE, Pace, put_off_, share_of, slice_of
 from flatwater.memory.watch.parts import named
 from flatwater.memory.watch.process import ProcessWatch
@@ -48,6 +49,17 @@ def test_slow_boundaries_are_all_read() -> None:
     summary = watch.summary()
     watch.close(conclude=False)
     assert (summary["readings"], summary["steps"], summary["unit"]) == (6, 6, "update")
+
+
+def test_ticks_rest_while_a_program_has_boundaries_of_its_own() -> None:
+    watch = ProcessWatch(ticks=True)
+    first = watch.tick(1)
+    for _ in range(3):
+        watch.step("update")
+    later = watch.tick(first)
+    watch.close(conclude=False)
+    assert first <= 1 + QUICK / TICK_SECONDS
+    assert later == RESTING
 
 
 def test_a_unit_that_is_given_is_the_only_clock() -> None:

@@ -3,6 +3,7 @@
 import gc
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,10 @@ mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 _module_of = type.__dict__["__module__"].__get__
 _qualname_of = type.__dict__["__qualname__"].__get__
 
+FEW = 16
+"""Instances of each class whose attributes a census reads without making their dicts."""
+_INLINE = sys.version_info < (3, 13)
+"""Whether an instance whose dict was made once keeps it, with slower access to its attributes from then on."""
 _TOOL = "flatwater.memory."
 _OPAQUE_TYPES = frozenset(map(id, (
     types.ModuleType,
@@ -72,7 +77,11 @@ def is_opaque_class(kind: type) -> bool:
 
 
 def attributes(kind: type) -> Callable[[Any], list[Named]]:
-    """How to read the attributes of an instance: of its `__dict__`, and of its slots."""
+    """How to read the attributes of an instance: of its `__dict__`, and of its slots.
+
+    The first few instances of a class keep their values to themselves, where they can, and have no dict afterwards: the
+    environment, the policy, the generator that each step of the program uses are seldom more.
+    """
     own_dict, slots = None, []
     for owner in mro(kind):
         space = names_of(owner)
@@ -83,9 +92,18 @@ def attributes(kind: type) -> Callable[[Any], list[Named]]:
 
     dotted: dict[str, str] = {}
     """Names as they stand in paths: made once, for there may be a million instances."""
+    few = FEW if _INLINE and own_dict is not None and not _extends_c(kind) else 0
+    assigned: list[str] = []
 
     def read(obj: Any) -> list[Named]:  # noqa: ANN401
-        held = () if own_dict is None else list(own_dict(obj).items())
+        nonlocal few
+        held: list[tuple[str, Any]] | None = None
+        if few:
+            few -= 1
+            assigned[:] = assigned or _assigned(kind)
+            held = _without_dict(obj, kind, assigned)
+        if held is None:
+            held = [] if own_dict is None else list(own_dict(obj).items())
         named = [(dotted.get(name) or dotted.setdefault(name, f".{name}"), value) for name, value in held]
         for name, get in slots:
             try:
@@ -95,6 +113,50 @@ def attributes(kind: type) -> Callable[[Any], list[Named]]:
         return named
 
     return read
+
+
+def _assigned(kind: type) -> list[str]:
+    """Names of attributes that the class's functions use, those of `__init__` first, and nothing computes."""
+    spaces = [names_of(owner) for owner in mro(kind)]
+    functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
+    functions.sort(key=lambda function: function.__name__ != "__init__")
+    held = {name: value for space in reversed(spaces) for name, value in space.items()}
+    names = dict.fromkeys(name for function in functions for name in function.__code__.co_names)
+    return [name for name in names if name not in held or not _computes(type(held[name]))]
+
+
+def _computes(kind: type) -> bool:
+    """Whether objects of a class are descriptors: methods, properties and their like."""
+    return any("__get__" in names_of(owner) or "__set__" in names_of(owner) for owner in mro(kind))
+
+
+def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:  # noqa: ANN401
+    """The attributes of an instance that has no dict; None where it has one, or the names do not lead to all."""
+    values = [value for value in gc.get_referents(obj) if value is not kind]
+    if len(values) == 1 and type(values[0]) is dict:
+        return None
+    left = Counter(map(id, values))
+    found: list[tuple[str, Any]] = []
+    for name in names:
+        if len(found) == len(values):
+            break
+        try:
+            value = object.__getattribute__(obj, name)
+        except AttributeError:
+            continue
+        if left[id(value)] > 0:  # else it is the class's
+            left[id(value)] -= 1
+            found.append((name, value))
+    return found if len(found) == len(values) else None
+
+
+def _extends_c(kind: type) -> bool:
+    """Whether an instance may hold more than its attributes show."""
+    return any(
+        not owner.__flags__ & _HEAP_TYPE or "__module__" not in names_of(owner)
+        for owner in mro(kind)
+        if owner is not object
+    )
 
 
 def look_instance(kind: type) -> Look | None:
@@ -107,7 +169,7 @@ def look_instance(kind: type) -> Look | None:
         return None
     read, size_of = attributes(kind), _sizer(kind)
     name = next((_KINDS[full] for full in map(full_name, bases) if full in _KINDS), "object")
-    hidden = any(not b.__flags__ & _HEAP_TYPE or "__module__" not in names_of(b) for b in bases)
+    hidden = _extends_c(kind)
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
 
     def opened(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
