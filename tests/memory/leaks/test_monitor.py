@@ -134,6 +134,17 @@ def test_a_leak_is_told_once_with_owner_and_line(user: Any, monitor: Monitor, no
     assert monitor.findings()[0].limit_step == pytest.approx(1600, rel=0.02), "1600 MiB were left"
 
 
+def test_a_finding_tells_what_the_newest_census_counted(user: Any, monitor: Monitor) -> None:
+    watch(monitor, leaking(user), 30)
+    (before,) = monitor.findings()
+    monitor.count(seconds=10.0)
+    (now,) = monitor.findings()
+    assert 0 < before.count < now.count == 30
+    assert now.what == "30 × float32[1, 1024, 256]"
+    assert "list of 30" in now.holders
+    assert replace(now, count=before.count, what=before.what, holders=before.holders) == before
+
+
 def test_the_fingerprint_is_the_same_in_a_rerun_with_other_sizes(user: Any) -> None:
     prints = []
     for per_step in (1, 2):

@@ -51,15 +51,16 @@ def test_slow_boundaries_are_all_read() -> None:
     assert (summary["readings"], summary["steps"], summary["unit"]) == (6, 6, "update")
 
 
-def test_ticks_rest_while_a_program_has_boundaries_of_its_own() -> None:
+def test_ticks_rest_while_a_program_has_boundaries_of_its_own_as_often() -> None:
     watch = ProcessWatch(ticks=True)
-    first = watch.tick(1)
-    for _ in range(3):
-        watch.step("update")
-    later = watch.tick(first)
+    needed = [watch.tick(1)]
+    for boundaries in (3, 1, 0, 40, 39):
+        for _ in range(boundaries):
+            watch.step("update")
+        needed.append(watch.tick(needed[-1]))
     watch.close(conclude=False)
-    assert first <= 1 + QUICK / TICK_SECONDS
-    assert later == RESTING
+    assert needed[0] <= 1 + QUICK / TICK_SECONDS
+    assert needed[1:] == [RESTING, 1, 1, RESTING, 1]
 
 
 def test_a_unit_that_is_given_is_the_only_clock() -> None:

@@ -10,7 +10,7 @@ from flatwater.memory.leaks.drift import Slope
 from flatwater.memory.leaks.finding import Finding, Made, fingerprint
 from flatwater.memory.leaks.garbage import Search
 from flatwater.memory.leaks.origin import Tracer
-from flatwater.memory.leaks.owners import ITEMISED, Owner, added_since
+from flatwater.memory.leaks.owners import ITEMISED, Owner, added_since, held_now
 from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.leaks.verdict import CYCLIC, Growth, judge_garbage, judge_owner
 
@@ -88,6 +88,16 @@ def judged_(dig: Dig, tracer: Tracer | None, owners: Sequence[Owner], **told: An
         judge_owner(owner, line_of_(dig, tracer, owner.path, owner.newest), steps=owner.steps, **told)
         for owner in owners
     ]
+
+
+def recounted(found: Finding, census: Census) -> Finding:
+    """The finding with what its owner holds at this census: it may have grown by much since it was found."""
+    now = held_now(census, found.owner) if found.holders else None
+    if now is None or now[1].count <= found.count:
+        return found
+    holders, content = now
+    bound = found.what.rpartition(", ")[1:] if found.verdict == "cache" else ()
+    return replace(found, holders=holders, count=content.count, what="".join((content.what, *bound)))
 
 
 def waits_(dig: Dig, tracer: Tracer | None) -> bool:
@@ -176,7 +186,7 @@ Counted = Callable[[int, Census], None]
 class Censuses:
     """Takes the censuses of one process, one at a time, in slices."""
 
-    def __init__(self, roots: Roots, counted: Counted | None) -> None:
+    def __init__(self, roots: Roots, counted: Counted) -> None:
         """Take none yet.
 
         Args:
@@ -215,8 +225,7 @@ class Censuses:
         census = self._counted_whole
         self.drop()
         self.took = census.seconds
-        if self._counted is not None:
-            self._counted(self._since, census)
+        self._counted(self._since, census)
         return self._since, census
 
     def go_on(self, seconds: float) -> None:

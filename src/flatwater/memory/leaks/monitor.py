@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from math import inf
 
+from flatwater.memory.leaks.census import Census
 from flatwater.memory.leaks.dig import (
     Censuses,
     Counted,
@@ -18,6 +19,7 @@ from flatwater.memory.leaks.dig import (
     held_,
     judged_,
     leave_,
+    recounted,
     remember_,
     search_,
     waits_,
@@ -69,11 +71,11 @@ class Monitor:
         self.cost_seconds = 0.0
         """CPU time spent here; the slowdown of the traced steps is not in it."""
         self._roots = roots
-        self._unit = unit
+        self._unit, self._told = unit, counted
         self._tracer = Tracer(roots.packages) if trace else None
         self._record = Record()
         self._last: Reading | None = None
-        self.censuses = Censuses(roots, counted)
+        self.censuses = Censuses(roots, self._counted)
         """One may be under way; between two steps it may go on."""
         self._first: Dig | None = None
         self._dig: Dig | None = None
@@ -281,6 +283,11 @@ class Monitor:
         self._patience = min(2 * self._patience, LONGEST_QUIET)
 
     # --- what is known ---
+
+    def _counted(self, step: int, census: Census) -> None:
+        self._found = {owner: recounted(found, census) for owner, found in self._found.items()}
+        if self._told is not None:
+            self._told(step, census)
 
     def _news(self, found: Sequence[Finding]) -> list[Finding]:
         """Put the findings into the books; those whose owner had no such verdict are news."""

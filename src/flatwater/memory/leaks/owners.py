@@ -9,7 +9,7 @@ from typing import Any
 
 from flatwater.memory.leaks.census import Census, Holding
 from flatwater.memory.leaks.children import look
-from flatwater.memory.leaks.contents import Contents, contents, describe, newest_items
+from flatwater.memory.leaks.contents import LEAVES, Contents, contents, describe, newest_items
 from flatwater.memory.leaks.inside import Walk
 from flatwater.memory.leaks.instances import name_of
 from flatwater.memory.leaks.redundancy import redundancy
@@ -120,7 +120,7 @@ def _owner(before: Holding, after: Census, path: str, gained: float) -> Owner:
         path = holding.parent
     container = after.live[path]
     added = max(holding.length - before.length, 1)
-    newest = newest_items(container, holding.kind, min(added, 24))
+    newest = newest_items(container, holding.kind, min(added, LEAVES))
     found = contents(holding, newest)
     return Owner(
         path=path,
@@ -143,6 +143,20 @@ def _owner(before: Holding, after: Census, path: str, gained: float) -> Owner:
     )
 
 
+def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
+    """The chain of holders of a container, and what it holds; None where a census has none on that path.
+
+    Args:
+        census: with references to the containers.
+        path: of a container that holds no autograd graph: what grows there is told as its tensor's.
+    """
+    holding = census.holdings.get(path)
+    if holding is None or f"{path}.<graph>" in census.holdings:
+        return None
+    found = contents(holding, newest_items(census.live[path], holding.kind, LEAVES))
+    return _holders(census, holding, found), found
+
+
 ITEMISED = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
 """Kinds of containers that stay the same object when they grow."""
 
@@ -158,7 +172,7 @@ def added_since(container: Any, holding: Holding) -> tuple[int, tuple[Any, ...]]
     if length <= holding.length:
         return None
     now = replace(holding, length=length)
-    return length, contents(now, newest_items(container, holding.kind, min(length - holding.length, 24))).leaves
+    return length, contents(now, newest_items(container, holding.kind, min(length - holding.length, LEAVES))).leaves
 
 
 def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:

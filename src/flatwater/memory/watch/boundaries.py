@@ -38,6 +38,8 @@ class Boundaries:
         """From the kind of one boundary to that of the next."""
         self._counts: dict[str, int] = defaultdict(int)
         self._looked = looked
+        self._others = 0
+        """Boundaries not in time, at the last one in time."""
         self._before, self._passed = NEVER, monotonic()
         self._period = 0.0
         """Seconds between two of the same kind, as they were last."""
@@ -66,9 +68,12 @@ class Boundaries:
         else:
             self._look(kind)
 
-    def tick(self, ticks: int) -> None:
-        """Pass boundaries in time, of which only the last one was needed."""
+    def tick(self, ticks: int) -> bool:
+        """Pass boundaries in time, of which only the last one was needed. Whether others came by as often."""
         self._look(TICK, ticks)
+        others = self.clock(None, ticks=False)
+        since, self._others = others - self._others, others
+        return since >= ticks
 
     def _look(self, kind: str, passed: int = 1) -> None:
         now, before, skipped = monotonic(), self._before, self._granted - self._left

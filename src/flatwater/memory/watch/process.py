@@ -90,12 +90,13 @@ class ProcessWatch:
     def tick(self, ticks: int) -> int:
         """Pass some boundaries in time; returns after how many more the next one is needed.
 
-        A program with boundaries of its own needs one for a census that is under way, and one without when it is due.
+        Without boundaries of its own, a program needs one when a reading is due. With them, a census under way needs
+        each, unless they come by as often: it goes on at those.
         """
-        self.boundaries.tick(ticks)
-        if self._aside == TICK:
-            return 1
-        return RESTING if self.boundaries.clock(self._unit, ticks=False) >= REGULAR else ticks_until(self._due)
+        hurried = self.boundaries.tick(ticks)
+        if self.boundaries.clock(self._unit, ticks=False) < REGULAR:
+            return ticks_until(self._due)
+        return RESTING if hurried else 1
 
     def _looked(self, kind: str, now: float) -> bool:
         """Read memory if that is due."""
