@@ -54,13 +54,17 @@ def test_slow_boundaries_are_all_read() -> None:
 def test_ticks_rest_while_a_program_has_boundaries_of_its_own_as_often() -> None:
     watch = ProcessWatch(ticks=True)
     needed = [watch.tick(1)]
-    for boundaries in (3, 1, 0, 40, 39):
+    watch.step("update")
+    watch.step("update")
+    watch.step("update")
+    needed.append(watch.tick(1))
+    for boundaries in (1, 2, 4, 8, 16, 32, 64, 40, 39, 0):
         for _ in range(boundaries):
             watch.step("update")
         needed.append(watch.tick(needed[-1]))
     watch.close(conclude=False)
     assert needed[0] <= 1 + QUICK / TICK_SECONDS
-    assert needed[1:] == [RESTING, 1, 1, RESTING, 1]
+    assert needed[1:] == [2, 1, 2, 4, 8, 16, 32, RESTING, RESTING, 1, 1]
 
 
 def test_a_unit_that_is_given_is_the_only_clock() -> None:

@@ -96,7 +96,7 @@ class ProcessWatch:
         hurried = self.boundaries.tick(ticks)
         if self.boundaries.clock(self._unit, ticks=False) < REGULAR:
             return ticks_until(self._due)
-        return RESTING if hurried else 1
+        return min(2 * ticks, RESTING) if hurried else 1
 
     def _looked(self, kind: str, now: float) -> bool:
         """Read memory if that is due."""
