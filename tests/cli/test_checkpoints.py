@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_json_has_the_hash_of_every_leaf_of_every_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert Checkpoints(run=run, json=True)() == 0
+    assert Checkpoints(run=str(run), json=True)() == 0
     found = json.loads(capsys.readouterr().out)["checkpoints"]
     assert [(each["round"], each["step"], each["intact"]) for each in found] == [
         (1, 0, True),
@@ -48,7 +48,7 @@ def test_json_has_the_hash_of_every_leaf_of_every_checkpoint(run: Path, capsys: 
 def test_the_table_fits_into_100_columns_and_names_what_is_damaged(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert Checkpoints(run=run)() == 0
+    assert Checkpoints(run=str(run))() == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [line for line in lines if ".json" in line][:-1]
     assert [row.split()[-1] for row in rows] == [
@@ -63,20 +63,20 @@ def test_the_table_fits_into_100_columns_and_names_what_is_damaged(
 
 def test_a_folder_that_is_no_run_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="there are no checkpoints here"):
-        Checkpoints(run=tmp_path)()
+        Checkpoints(run=str(tmp_path))()
 
 
 def test_a_run_without_a_checkpoint_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "checkpoints").mkdir()
-    assert Checkpoints(run=tmp_path)() == 0
+    assert Checkpoints(run=str(tmp_path))() == 0
     assert "no checkpoint yet" in capsys.readouterr().out
-    Checkpoints(run=tmp_path, json=True)()
+    Checkpoints(run=str(tmp_path), json=True)()
     assert json.loads(capsys.readouterr().out) == {"checkpoints": []}
 
 
 def test_listing_needs_no_torch(run: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from flatwater.cli.checkpoints import Checkpoints; "
-        f"Checkpoints(run=Path({str(run)!r}))(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+        "import sys; from flatwater.cli.checkpoints import Checkpoints; "
+        f"Checkpoints(run={str(run)!r})(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from flatwater.metrics.console import RESIDENT, ConsoleTable, group_line, row_line, title_line
+from flatwater.metrics.console import RESIDENT, ConsoleTable, group_line, percent, row_line, title_line, whole
 from flatwater.metrics.figures import short_duration, short_number, short_seconds
 from flatwater.runs.erl.kind import LAYOUT
 
@@ -34,6 +34,12 @@ def test_a_short_number_fits_and_is_right_to_one_part_in_ten(value: float) -> No
     if abs(value) < inf and abs(value) >= 0.1:
         factor = 1000 ** (" kMGTPE".index(shown[-1])) if shown[-1].isalpha() else 1
         assert float(shown.rstrip("kMGTPE")) * factor == pytest.approx(value, rel=0.1)
+
+
+@pytest.mark.parametrize(("share", "shown"), [(-0.004, "0"), (-0.006, "-1"), (0.996, "100"), (float("nan"), "nan")])
+def test_a_share_that_rounds_to_nothing_has_no_sign(share: float, shown: str) -> None:
+    assert percent(share) == shown
+    assert whole(-0.4) == "0"
 
 
 @pytest.mark.parametrize(

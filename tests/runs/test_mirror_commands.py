@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import TINY, TINY_GROW, entries, newest_leaves
@@ -105,6 +106,18 @@ def test_a_mirror_that_was_pruned_goes_on(mirrored: str, capsys: Said) -> None:
     assert main(["resume", mirrored, "--into", "pruned", "--rounds", "3"]) == 0
 
 
+def test_checkpoints_are_listed_at_a_url_as_in_a_folder(mirrored: str, capsys: Said) -> None:
+    def listed(place: str) -> list[dict[str, Any]]:
+        assert main(["checkpoints", place, "--json"]) == 0
+        return [each | {"file": None} for each in json.loads(capsys.readouterr().out)["checkpoints"]]
+
+    assert [each["intact"] for each in listed("first")] == [True] * 3
+    assert listed(mirrored) == listed("first")
+    nowhere = mirrored.removesuffix("first") + "second"
+    assert main(["checkpoints", nowhere]) == 2
+    assert f"{nowhere}: there are no checkpoints here" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.slow
 def test_a_damaged_checkpoint_at_the_mirror_is_skipped(mirrored: str, capsys: Said) -> None:
     objects = open_objects(mirrored)
@@ -116,6 +129,8 @@ def test_a_damaged_checkpoint_at_the_mirror_is_skipped(mirrored: str, capsys: Sa
     content[len(content) // 2] ^= 1
     objects.put(name, content)
 
+    assert main(["checkpoints", mirrored]) == 0
+    assert "000002.000000.json: objects/" in capsys.readouterr().out
     assert main(["resume", mirrored, "--into", "second"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Checkpoint 000002.000000.json at" in said

@@ -181,7 +181,37 @@ def _checked(objects: Objects, shard: ShardRecord) -> Iterator[bytes]:
 
 def is_intact(objects: Objects, manifest: Manifest) -> bool:
     """Whether every byte of a checkpoint at a URL is as it was written; reads all of it."""
+    return not any(_damage(objects, shard) for shard in manifest.shards)
+
+
+def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
+    """Every checkpoint at a URL, newest last, and what is wrong with each; reads every shard once.
+
+    Args:
+        objects: below the run's URL.
+
+    Raises:
+        ConfigError: the store refuses.
+        StoreError: it cannot be reached.
+    """
+    names, sizes = stored(objects)
+    damage: dict[str, str] = {}
+    found = []
+    for name in names:
+        manifest = read_remote(objects, name)
+        problem = missing(manifest, sizes)
+        for shard in () if problem else manifest.shards:
+            if shard.sha256 not in damage:
+                damage[shard.sha256] = _damage(objects, shard)
+        problems = [problem] if problem else [damage[s.sha256] for s in manifest.shards if damage[s.sha256]]
+        found.append((manifest, problems))
+    return found
+
+
+def _damage(objects: Objects, shard: ShardRecord) -> str:
     try:
-        return all(sum(len(piece) for piece in _checked(objects, s)) == s.bytes for s in manifest.shards)
-    except CheckpointError:
-        return False
+        for _ in _checked(objects, shard):
+            pass
+    except CheckpointError as damage:
+        return str(damage)
+    return ""

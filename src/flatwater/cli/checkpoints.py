@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Checkpoints:
     """List the checkpoints of a run, oldest first, and verify every byte of each."""
 
-    run: Annotated[Path, tyro.conf.Positional]
-    """The run folder."""
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or the URL at which it is mirrored."""
     json: bool = False
     """Print JSON instead of a table: {"checkpoints": [{"round", "step", "saved", "file", "intact", "problems", "bytes",
     "leaves": {path: sha256}}]}, oldest first. Two runs in the same state have the same hash at every leaf."""
@@ -27,20 +27,43 @@ class Checkpoints:
         """Print the list. Exit code 0, also where a checkpoint is damaged: the list says so.
 
         Raises:
-            RunError: there is no run folder at `run`.
+            RunError: there is no run at `run`.
+            ConfigError: the store refuses.
+            StoreError: it cannot be reached.
         """
-        from flatwater.checkpoints.catalogue import list_checkpoints, verify
-        from flatwater.errors import RunError
+        from flatwater.storage.objects import is_url
 
-        folder = self.run / "checkpoints"
-        if not folder.is_dir():
-            raise RunError(f"{self.run}: there are no checkpoints here. Give the folder of a run, such as runs/NAME.")
-        found = [(manifest, verify(folder, manifest)) for manifest in list_checkpoints(folder)]
+        found = _at_url(self.run) if is_url(self.run) else _in_folder(Path(self.run))
         if self.json:
             print(json_format.dumps({"checkpoints": [_entry(*each) for each in found]}, indent=1))
         else:
             _show(self.run, found)
         return 0
+
+
+def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
+    from flatwater.checkpoints.catalogue import list_checkpoints, verify
+    from flatwater.errors import RunError
+
+    folder = run / "checkpoints"
+    if not folder.is_dir():
+        raise RunError(f"{run}: there are no checkpoints here. Give the folder of a run, such as runs/NAME.")
+    return [(manifest, verify(folder, manifest)) for manifest in list_checkpoints(folder)]
+
+
+def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
+    from rich.console import Console
+
+    from flatwater.checkpoints.remote import list_remote
+    from flatwater.errors import RunError
+    from flatwater.storage.objects import open_objects
+
+    objects = open_objects(url)
+    with Console(stderr=True).status(f"reading the checkpoints at {url} …"):
+        found = list_remote(objects)
+    if not found:
+        raise RunError(f"{url}: there are no checkpoints here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
+    return found
 
 
 def _entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
@@ -56,7 +79,7 @@ def _entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _show(run: Path, found: "list[tuple[Manifest, list[str]]]") -> None:
+def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
     from flatwater.cli.terminal import terminal
     from flatwater.units import format_bytes
 
@@ -66,7 +89,7 @@ def _show(run: Path, found: "list[tuple[Manifest, list[str]]]") -> None:
         return
     console.print(_table(found))
     shards = {shard.sha256: shard.bytes for manifest, _ in found for shard in manifest.shards}
-    console.print(f"{format_bytes(sum(shards.values()))} on the disk: what is equal in several is stored once.")
+    console.print(f"{format_bytes(sum(shards.values()))} in all: what is equal in several is stored once.")
     for manifest, problems in found:
         for problem in problems:
             console.print(f"[red]{manifest.file.name}[/]: {problem}", soft_wrap=True)

@@ -39,12 +39,12 @@ class Column:
 
 def whole(value: float) -> str:
     """All digits up to 99,999, then a short number."""
-    return f"{value:.0f}" if abs(value) < WHOLE_BELOW else short_number(value)
+    return f"{value:z.0f}" if abs(value) < WHOLE_BELOW else short_number(value)
 
 
 def percent(value: float) -> str:
     """A share in whole percent, without the sign."""
-    return f"{100 * value:.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
+    return f"{100 * value:z.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
 
 
 def _megabytes(value: float) -> str:
