@@ -1,6 +1,7 @@
 """Runs of teaching: the same contract, commands and files as the others, and a teacher that must keep its pace."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from flatwater.cli.main import main
 from flatwater.memory.planner import Plan
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
+from flatwater.reports.teaching_picture import draw_teaching
 from flatwater.runs.statements import read_plan
 
 pytest.importorskip("mettagrid", reason="mettagrid has wheels for Python 3.11 and 3.12 alone")
@@ -97,6 +99,22 @@ def test_a_page_has_the_lesson_and_where_a_steps_time_goes(run: Path) -> None:
     assert "Trading" not in made
     for said in ("agrees with the teacher", "µs an agent step", "teacher", "student"):
         assert said in made
+
+
+def test_blocks_without_a_profile_are_left_out_of_page_and_picture(run: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    lines = entries(run / "metrics.jsonl")
+    for empty in (1, len(lines)):
+        kept = [
+            {k: None if k.startswith("profile/") and n < empty else v for k, v in line.items()}
+            for n, line in enumerate(lines)
+        ]
+        (copied / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+        draw_teaching(copied, tmp_path / "result.png")
+        made = page(read_run(copied))
+        assert ("µs an agent step" in made) == (empty == 1)
+        assert ">nan<" not in made
 
 
 def test_a_run_resumed_within_an_episode_goes_on_bit_for_bit(

@@ -165,7 +165,7 @@ def curve(
     """A line; where it has one point only, that point. What is not finite is left out: JSON knows no NaN."""
     return {
         "type": "scatter",
-        "mode": "lines" if len(x) > 1 else "markers",
+        "mode": "lines" if sum(map(isfinite, y)) > 1 else "markers",
         "x": list(x),
         "y": [value if isfinite(value) else None for value in y],
         "name": name,

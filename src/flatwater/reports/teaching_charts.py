@@ -2,6 +2,7 @@
 
 from statistics import median
 
+from flatwater.metrics.reader import known
 from flatwater.reports.markup import Chart
 from flatwater.reports.memory_charts import curve, round_axis
 from flatwater.reports.returns_curves import returns_curves
@@ -21,7 +22,8 @@ Metrics = dict[str, list[float]]
 
 def profile_rows(metrics: Metrics) -> list[tuple[str, str, str]]:
     """Part of a step, microseconds of an agent's step, share: medians over the blocks. Empty where nothing is known."""
-    medians = {part: median(values) for part in PARTS if (values := metrics.get(f"profile/{part}_us"))}
+    found = {part: known(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
+    medians = {part: median(values) for part, values in found.items() if values}
     whole = sum(medians.values())
     rows = [(part, f"{each:.1f}", f"{each / whole:.0%}") for part, each in medians.items()]
     return [*rows, ("all", f"{whole:.1f}", "100%")] if rows else []

@@ -43,7 +43,8 @@ def draw_teaching(run: Path, out: Path) -> None:
 def _course(axes: Axes, metrics: Metrics) -> None:
     rounds = metrics["round"]
     if "return/mean" in metrics:
-        axes.plot(*known(rounds, metrics["return/mean"]), color="#64748b", lw=1.2, label="training, led in part")
+        shown = known(rounds, metrics["return/mean"])
+        axes.plot(*shown, "-o", ms=2, color="#64748b", lw=1.2, label="training, led in part")
     axes.plot(
         *known(rounds, metrics.get("evaluation/student", [])),
         "-o", ms=3, color=COLOURS["student"], lw=2, label="student, held out",
@@ -52,6 +53,7 @@ def _course(axes: Axes, metrics: Metrics) -> None:
         _, level = known(rounds, metrics[f"evaluation/{name}"])
         if level:
             axes.axhline(level[-1], color=COLOURS[name], lw=1.2, ls="--", label=name)
+    axes.set_xlim(rounds[0] - 0.5, rounds[-1] + 0.5)
     axes.set_title("What an agent is paid in an episode")
     axes.legend(frameon=False, fontsize=8)
     _blocks(axes)
@@ -86,12 +88,15 @@ def _players(axes: Axes, result: dict[str, Any]) -> None:
 
 
 def _profile(axes: Axes, metrics: Metrics) -> None:
-    shown = {part: np.array(metrics[f"profile/{part}_us"]) for part in PARTS if f"profile/{part}_us" in metrics}
-    rounds = metrics["round"]
-    axes.stackplot(rounds, *shown.values(), labels=list(shown), colors=[PARTS[part] for part in shown], alpha=0.8)
+    shown = {part: known(metrics["round"], metrics.get(f"profile/{part}_us", [])) for part in PARTS}
+    shown = {part: course for part, course in shown.items() if course[0]}
+    if shown:
+        rounds, *_ = next(iter(shown.values()))
+        heights = np.array([heights for _, heights in shown.values()])
+        axes.stackplot(rounds, *heights, labels=list(shown), colors=[PARTS[part] for part in shown], alpha=0.8)
+        axes.legend(frameon=False, fontsize=8, ncols=len(shown), loc="upper center")
+        axes.set_ylim(0, 1.25 * float(heights.sum(0).max()))
     axes.set_title("Where the time of a step goes, µs for each agent")
-    axes.legend(frameon=False, fontsize=8, ncols=len(shown), loc="upper center")
-    axes.set_ylim(0, 1.25 * float(sum(shown.values(), np.zeros(len(rounds))).max()))
     _blocks(axes)
 
 

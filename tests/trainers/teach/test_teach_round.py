@@ -1,6 +1,6 @@
 """The laws of a round of teaching: resumable at every step, nothing moves, what is stored is what was executed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,26 @@ from flatwater.trainers.teach.state import build_recipe, build_teach
 Built = Callable[..., TeachTrainer]
 Trained = Callable[..., tuple[TeachTrainer, list[dict[str, float]]]]
 FORMS = pytest.mark.parametrize("form", ["tokens", "vector"])
+
+
+class Profiled(Silent):
+    """Keeps the times as well."""
+
+    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+        self.done = round_
+        self.rounds.append(dict(metrics))
+
+
+def test_the_profile_of_a_block_that_was_begun_by_another_process_is_not_told(built: Built) -> None:
+    """The update of a whole block, divided by the few steps that were left of it, looked like a slow one."""
+    first, other, told = built(), built(), Profiled()
+    assert not train_(first, 2, Silent(2 + 2 * first.recipe.held_out.steps))
+    assert (first.progress.phase, first.progress.step) == (1, 2), "within the first block"
+    restore_(other.run, saved(first.run))
+    rebuild_(other)
+    train_(other, 2, told)
+    assert ["profile/env_us" in numbers for numbers in told.rounds] == [False, True]
+    assert [np.isfinite(numbers["train/sps"]) for numbers in told.rounds] == [False, True]
 
 
 @FORMS

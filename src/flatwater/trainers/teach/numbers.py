@@ -1,5 +1,7 @@
 """The numbers of a round, read from the device once, when the round is settled."""
 
+from math import nan
+
 from flatwater.learners.teaching import read_teaching_
 from flatwater.trainers.teach.profile import Profile
 from flatwater.trainers.teach.state import RANDOM, STUDENT, TEACHER, Recipe, Teach
@@ -26,7 +28,7 @@ def read_numbers_(recipe: Recipe, run: Teach, profile: Profile) -> dict[str, flo
         numbers[f"evaluation/{player}"] = float(run.held_out.scores[player].double().mean())
     if run.progress.round % config.evaluation.every == 0:
         numbers[f"evaluation/{STUDENT}"] = float(run.held_out.scores[STUDENT].double().mean())
-    return numbers | _profile(profile)
+    return numbers | _profile(profile, config.block * recipe.agents)
 
 
 def _explained(run: Teach) -> float:
@@ -35,10 +37,9 @@ def _explained(run: Teach) -> float:
     return 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12))
 
 
-def _profile(profile: Profile) -> dict[str, float]:
-    """Microseconds of an agent's step, by part, and agent steps per second; nothing where no step was taken here."""
-    steps, whole = profile.steps, sum(profile.wall.values())
-    if not steps or not whole:
-        return {}
+def _profile(profile: Profile, steps: int) -> dict[str, float]:
+    """Microseconds of an agent's step, by part, and agent steps per second: of a block that was taken here whole."""
+    if profile.steps < steps:
+        return {"train/sps": nan}
     numbers = {f"profile/{part}_us": 1e6 * seconds / steps for part, seconds in profile.wall.items()}
-    return numbers | {"train/sps": steps / whole}
+    return numbers | {"train/sps": steps / sum(profile.wall.values())}
