@@ -51,7 +51,7 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days) -> Score:
     rng = generator(recipe.config.seed, "random traders", recipe.device)
     play_random_(chance, run.market, env_config, days=len(days), rng=rng)
     random = episode_summary(chance, env_config)
-    median = int(random["total_return"].argsort()[RANDOM_TRADERS // 2])
+    median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
     curves = {
         "champion": champion.logs.equity[0],
         "buy and hold": buy_and_hold(run.market, days.first, days.stop, env_config.account),
