@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ from flatwater.config.toml import load_config
 from flatwater.errors import ConfigError, RunError
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.folder import RunFolder, locked
+from flatwater.runs.grow.config import GrowRunConfig
+from flatwater.runs.teach.config import TeachRunConfig
 
 pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
 
 from sqlalchemy import Engine, event
 
-from flatwater.runs.sweeps.opening import Order
+from flatwater.runs.sweeps.opening import Order, opened
 from flatwater.runs.sweeps.outcome import SweepOutcome
 from flatwater.runs.sweeps.sweep import sweep
 
@@ -64,6 +67,17 @@ def swept(asked: Order) -> tuple[SweepOutcome, str]:
 def started() -> list[str]:
     """Trials in the order in which their processes began."""
     return Path("started").read_text().split()
+
+
+@pytest.mark.parametrize("config", [GrowRunConfig(rounds=9), TeachRunConfig(rounds=9)])
+def test_trials_without_an_evaluation_are_not_begun(config: GrowRunConfig | TeachRunConfig) -> None:
+    """They would be trained to their end and have no value."""
+    space = "[learner.lr]\nlow = 1e-4\nhigh = 1e-2\n"
+    with pytest.raises(ConfigError, match=r"rounds = 9: no round of a trial has a value.*--rounds 10 or more"):
+        sweep(order(space, config=config), Console(file=io.StringIO()), FAKE)
+    assert not Path("s").exists()
+    often = replace(config, evaluation=replace(config.evaluation, every=9))
+    assert opened(order(space, config=often), FAKE).base.rounds == 9
 
 
 def test_the_best_trial_is_the_one_with_the_highest_last_value_and_its_configuration_is_written() -> None:
@@ -158,7 +172,7 @@ import sys
 from pathlib import Path
 from rich.console import Console
 from flatwater.runs.erl.config import ErlRunConfig
-from flatwater.runs.sweeps.opening import Order
+from flatwater.runs.sweeps.opening import Order, opened
 from flatwater.runs.sweeps.sweep import sweep
 config = ErlRunConfig(rounds=4, threads=1, seed=5)
 order = Order(config=config, space=Path(sys.argv[1]), trials=2, folder=Path("cut"), prune=False)

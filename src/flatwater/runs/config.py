@@ -35,6 +35,11 @@ class RunConfig:
     s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there."""
 
     @property
+    def first_measured(self) -> int:
+        """The first round that has the number by which the run is judged."""
+        return 1
+
+    @property
     def budget_bytes(self) -> int | None:
         """The budget, where the user gave one."""
         try:

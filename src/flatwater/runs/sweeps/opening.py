@@ -65,12 +65,22 @@ def _created(order: Order, program: Sequence[str]) -> Opened:
     if order.space is None:
         raise ConfigError("--space: is missing. Give a TOML file that says which settings are searched.")
     space = read_space(order.space, order.config)
+    _require_a_value(order.config, space)
     # The same number in all trials: sums in another order differ in their last bit.
     base = _prepared(replace(order.config, threads=order.config.threads or free_cores()), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
     write_object(folder.space, order.space.read_bytes())
     dump_config(base, folder.base)  # last: a folder that has it is whole
     return Opened(folder=folder, base=base, space=space)
+
+
+def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a RunConfig of any kind)
+    """Each trial must come to a round that has the number by which it is judged."""
+    if config.rounds < config.first_measured and "evaluation.every" not in space:
+        raise ConfigError(
+            f"rounds = {config.rounds}: no round of a trial has a value, as the first evaluation comes after round "
+            f"{config.first_measured}. Give --rounds {config.first_measured} or more, or a smaller --evaluation.every."
+        )
 
 
 def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Opened:

@@ -20,3 +20,8 @@ class TeachRunConfig(RunConfig, TeachConfig):
         """Check the ranges."""
         TeachConfig.__post_init__(self)
         check_run(self)
+
+    @property
+    def first_measured(self) -> int:
+        """The first round with an evaluation."""
+        return self.evaluation.every
