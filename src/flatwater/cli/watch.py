@@ -39,7 +39,7 @@ class Watch:
     attach: int | None = None
     """Look at a running process, by its number, from outside, instead of running a command."""
     seconds: float = 20.0
-    """How long --attach looks."""
+    """How long --attach looks; Ctrl-C ends it earlier, and what was read is told."""
     command: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The program's command."""
 
@@ -65,9 +65,7 @@ class Watch:
         before = None if self.against is None else earlier(self.against)
         check_places(None if self.json in {None, "-"} else self.json, self.html)
         if self.attach is not None:
-            from flatwater.memory.watch.outside import look_at
-
-            code, summary = 0, look_at(self.attach, self.seconds, limit)
+            code, summary = 0, _seen_from_outside(self.attach, self.seconds, limit)
         else:
             unit = None if self.steps_from == "auto" else self.steps_from
             ended = watch_command(self.command, unit=unit, limit=limit)
@@ -111,6 +109,19 @@ class Watch:
         from flatwater.reports.watch_records import watch_of
 
         write_watch_page(watch_of(summary), out)
+
+
+def _seen_from_outside(pid: int, seconds: float, limit: int | None) -> dict[str, Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from flatwater.memory.watch.outside import look_at
+
+    errors = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(f"looking at process {pid}", total=1.0)
+        return look_at(pid, seconds, limit, looked=lambda share: bar.update(task, completed=share))
 
 
 def split(options: Sequence[str]) -> tuple[list[str], list[str]]:

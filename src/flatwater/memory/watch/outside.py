@@ -5,6 +5,8 @@ are inside of it: they are seen by `flatwater watch -- COMMAND` alone.
 """
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,13 +43,16 @@ class _Looks:
     resident: Series
 
 
-def look_at(pid: int, seconds: float, limit: int | None = None) -> dict[str, Any]:
-    """Read a process's counters for some seconds.
+def look_at(
+    pid: int, seconds: float, limit: int | None = None, *, looked: Callable[[float], None] = lambda _: None
+) -> dict[str, Any]:
+    """Read a process's counters for some seconds, or until the process ends or Ctrl-C is pressed.
 
     Args:
         pid: its number.
         seconds: how long.
         limit: resident bytes at which it must stop; what it has and the system has free by default.
+        looked: told of each reading, with the part of the time that is over.
 
     Returns:
         The JSON of `flatwater watch`, told by the second.
@@ -60,16 +65,25 @@ def look_at(pid: int, seconds: float, limit: int | None = None) -> dict[str, Any
     program = _program(pid)
     looks = _Looks({name: Series() for name in KINDS}, Series())
     began = time.monotonic()
-    for look in range(LOOKS):
-        counters = _counters(pid)
-        if counters is None:
-            break
-        at = time.monotonic() - began
-        for name, series in looks.series.items():
-            series.add(at, counters[name])
-        looks.resident.add(at, counters["VmRSS"])
-        time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
+    with suppress(KeyboardInterrupt):  # what was read is told
+        for look in range(LOOKS):
+            at = time.monotonic() - began
+            if not _look_(looks, pid, at):
+                break
+            looked(at / seconds)
+            time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
+    if not looks.resident.steps:
+        raise ConfigError(f"--attach {pid}: the process ended before it was read")
     return _summary(program, looks, limit)
+
+
+def _look_(looks: _Looks, pid: int, at: float) -> bool:
+    """Read once; false where the process has ended."""
+    counters = _counters(pid)
+    if counters is not None:
+        for name, series in (looks.series | {"VmRSS": looks.resident}).items():
+            series.add(at, counters[name])
+    return counters is not None
 
 
 def _program(pid: int) -> str:
