@@ -115,7 +115,7 @@ def test_checkpoints_are_listed_at_a_url_as_in_a_folder(mirrored: str, capsys: S
     assert listed(mirrored) == listed("first")
     nowhere = mirrored.removesuffix("first") + "second"
     assert main(["checkpoints", nowhere]) == 2
-    assert f"{nowhere}: there are no checkpoints here" in " ".join(capsys.readouterr().err.split())
+    assert f"{nowhere}: there is no run here" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ checkpoint is complete, whenever the sender was killed. This module does not nee
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 
 from flatwater.checkpoints.catalogue import verify
@@ -195,23 +196,19 @@ def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
         StoreError: it cannot be reached.
     """
     names, sizes = stored(objects)
-    damage: dict[str, str] = {}
+    damage = cache(partial(_damage, objects))
     found = []
     for name in names:
         manifest = read_remote(objects, name)
         problem = missing(manifest, sizes)
-        for shard in () if problem else manifest.shards:
-            if shard.sha256 not in damage:
-                damage[shard.sha256] = _damage(objects, shard)
-        problems = [problem] if problem else [damage[s.sha256] for s in manifest.shards if damage[s.sha256]]
-        found.append((manifest, problems))
+        wrong = [problem] if problem else [damage(shard) for shard in manifest.shards]
+        found.append((manifest, [each for each in wrong if each]))
     return found
 
 
 def _damage(objects: Objects, shard: ShardRecord) -> str:
     try:
-        for _ in _checked(objects, shard):
-            pass
+        size = sum(len(piece) for piece in _checked(objects, shard))
     except CheckpointError as damage:
         return str(damage)
-    return ""
+    return "" if size == shard.bytes else f"objects/{shard.sha256[:12]}….safetensors: {size} bytes, not {shard.bytes}"

@@ -55,14 +55,14 @@ def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
     from rich.console import Console
 
     from flatwater.checkpoints.remote import list_remote
-    from flatwater.errors import RunError
+    from flatwater.runs.fetching import no_run
     from flatwater.storage.objects import open_objects
 
     objects = open_objects(url)
     with Console(stderr=True).status(f"reading the checkpoints at {url} …"):
         found = list_remote(objects)
     if not found:
-        raise RunError(f"{url}: there are no checkpoints here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
+        raise no_run(objects)
     return found
 
 

@@ -100,8 +100,13 @@ def _run_at(url: str) -> tuple[Objects, list[str]]:
     objects = open_objects(url)
     names = [entry.name for entry in objects.entries() if not entry.name.startswith(f"{FOLDER}/")]
     if CONFIG not in names:
-        raise RunError(f"{url}: there is no run here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
+        raise no_run(objects)
     return objects, names
+
+
+def no_run(objects: Objects) -> RunError:
+    """What is said where nothing of a run lies at a URL."""
+    return RunError(f"{objects.url}: there is no run here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
 
 
 def _fetch_files(objects: Objects, folder: RunFolder, names: list[str]) -> None:

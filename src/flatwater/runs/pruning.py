@@ -10,7 +10,8 @@ from flatwater.checkpoints.catalogue import glance, list_checkpoints, verify
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import is_intact, missing, read_remote, shard_name, stored
 from flatwater.checkpoints.retention import remove_checkpoints
-from flatwater.errors import CheckpointError, FlatwaterError, RunError
+from flatwater.errors import CheckpointError, FlatwaterError
+from flatwater.runs.fetching import no_run
 from flatwater.runs.folder import locked, open_folder
 from flatwater.storage.claims import take
 from flatwater.storage.objects import is_url, open_objects
@@ -82,7 +83,7 @@ def _prune_folder(path: Path, keep: int) -> Pruned:
 def _prune_url(url: str, keep: int) -> Pruned:
     objects = open_objects(url)
     if not stored(objects)[0]:
-        raise RunError(f"{url}: there is no run here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
+        raise no_run(objects)
     lock, _ = take(objects)
     try:
         names, sizes = stored(objects)
