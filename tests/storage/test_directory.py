@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatwater.errors import RunError
-from flatwater.storage.directory import remove_strays, strays, write_object
+from flatwater.storage.directory import remove_strays, strays, sync_file, write_object
 
 
 def test_writes_pieces_end_to_end_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -123,3 +123,10 @@ def test_who_reads_the_old_object_while_it_is_replaced_reads_it_whole(tmp_path: 
     with path.open("rb") as held:
         write_object(path, b"new")
         assert held.read() == b"old content"
+
+
+def test_a_file_that_another_process_has_removed_needs_no_waiting(tmp_path: Path) -> None:
+    """As of two that want a lock at once: who is late clears away what the other has just written."""
+    sync_file(tmp_path / "gone")
+    with pytest.raises(RunError, match="No such file or directory"):
+        sync_file(tmp_path / "no folder" / "gone")

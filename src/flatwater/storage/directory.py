@@ -81,11 +81,14 @@ def _sync(path: Path) -> None:
 def sync_file(path: Path) -> None:
     """Wait until the disk has a file that somebody else wrote, and its name.
 
+    One that another process has removed since has nothing to wait for but that.
+
     Raises:
-        RunError: the file is not there, or the disk fails.
+        RunError: its folder is not there, or the disk fails.
     """
     with telling(path):
-        _sync(path)
+        with suppress(FileNotFoundError):
+            _sync(path)
         _sync(path.parent)
 
 
