@@ -64,8 +64,8 @@ def after_a_census(pairs: int) -> dict[str, Any]:
 def with_the_hook(pairs: int) -> dict[str, Any]:
     """The same environments with the hook and without it."""
     envs = made()
-    watch = ProcessWatch(ticks=True)
-    find_steps(watch.step)
+    watch = ProcessWatch()
+    watch.boundaries.grant_to_(find_steps(watch.step))
     cls: Any = type(envs.envs[0].unwrapped)
     hooked = {name: vars(cls)[name] for name in ("step", "reset")}
 

@@ -19,28 +19,6 @@ from flatwater.memory.watch.process import ProcessWatch
 MIB = 1 << 20
 
 
-def test_a_boundary_costs_as_much_as_a_few_calls() -> None:
-    """Under half a microsecond; compared with calls that read the clock, which a busy machine slows down as much."""
-    watch = ProcessWatch(ticks=True)
-    watch.step("update")
-    ratios = []
-    for _ in range(7):
-        began = time.perf_counter()
-        for _ in range(10_000):
-            watch.step("update")
-        between = time.perf_counter()
-        for _ in range(10_000):
-            _clocked(watch)
-        ratios.append((between - began) / (time.perf_counter() - between))
-    watch.close(conclude=False)
-    assert min(ratios) < 4
-    assert watch.boundaries.counts["update"] == 70_001
-
-
-def _clocked(watch: ProcessWatch) -> float:
-    return time.monotonic() - watch.censuses
-
-
 def test_slow_boundaries_are_all_read() -> None:
     watch = ProcessWatch()
     for _ in range(6):
@@ -52,7 +30,7 @@ def test_slow_boundaries_are_all_read() -> None:
 
 
 def test_ticks_rest_while_a_program_has_boundaries_of_its_own_as_often() -> None:
-    watch = ProcessWatch(ticks=True)
+    watch = ProcessWatch()
     needed = [watch.tick(1)]
     watch.step("update")
     watch.step("update")

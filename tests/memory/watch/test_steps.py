@@ -1,5 +1,6 @@
 """Wrapped environments are called as before, are counted once, and may be pickled into other processes."""
 
+import functools
 import inspect
 import pickle
 import subprocess
@@ -56,6 +57,47 @@ def test_a_step_takes_its_argument_by_position_and_by_its_own_name(counted: Coun
 def test_a_step_that_takes_more_gets_it_and_counts_once(counted: Counted) -> None:
     assert Below().step(3, 4, scale=5)[0] == (3, (4,), 5)
     assert counted == {"step": 1}
+
+
+def test_a_class_that_comes_later_and_calls_what_it_hides_counts_once(counted: Counted) -> None:
+    """Until then the hidden method need not look whose it is."""
+
+    class Above(gymnasium.Env[Any, Any]):
+        def step(self, action: Any) -> Any:
+            return action, 0.0, False, False, {}
+
+    class Between(Above):
+        pass
+
+    above = Above()
+    above.step(1)
+
+    class Under(Between):
+        def step(self, action: Any) -> Any:
+            return super().step(action + 1)
+
+    assert Under().step(1)[0] == 2
+    assert Between().step(1)[0] == above.step(1)[0] == 1
+    assert counted == {"step": 4}
+
+
+def test_a_method_that_took_over_the_name_of_a_counted_one_counts_too(counted: Counted) -> None:
+    class Decorated(OneAction):
+        @functools.wraps(OneAction.step)
+        def step(self, act: Any) -> Any:
+            return OneAction.step(self, -act)
+
+    assert Decorated().step(3)[0] == -3
+    assert counted == {"step": 1}
+
+
+def test_what_is_granted_is_counted_where_it_is_passed(counted: Counted) -> None:
+    gate = find_steps(lambda kind: counted.update([kind]))["step"]
+    env = OneAction()
+    gate.grant_(2)
+    for _ in range(3):
+        env.step(0)
+    assert (gate.grant_(0), counted["step"]) == (2, 1)
 
 
 def test_a_reset_gets_what_it_is_given_by_name(counted: Counted) -> None:

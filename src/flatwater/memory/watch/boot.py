@@ -77,7 +77,7 @@ def _watch(told: dict[str, str], claim: Path, spool: Path, guarded: "Guarded") -
     unit = told.get(UNIT)
     limit = int(told[LIMIT]) if LIMIT in told else None
     ticks = unit is None or unit == IN_TIME
-    watch = ProcessWatch(None if unit == IN_TIME else unit, None, limit, spool, guarded.run, ticks=ticks)
+    watch = ProcessWatch(None if unit == IN_TIME else unit, None, limit, spool, guarded.run)
     watch.cost_bytes = max(0, footprint().anonymous - before)
     owner = os.getpid()
 
@@ -103,9 +103,9 @@ def _watch(told: dict[str, str], claim: Path, spool: Path, guarded: "Guarded") -
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    if unit != IN_TIME:
-        find_steps(watch.step)
+    gates = {} if unit == IN_TIME else find_steps(watch.step)
     if ticks:
+        watch.boundaries.grant_to_(gates)
         _tick(guarded, watch.tick)
     atexit.register(end)
     os.register_at_fork(after_in_child=forked)

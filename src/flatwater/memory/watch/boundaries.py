@@ -1,18 +1,18 @@
 """The boundaries that a program passes: how many of each kind, and the seconds from one kind to the next.
 
-This is on the way of every environment step, and some take 8 µs. Where boundaries of one kind follow each other faster
-than the clock needs to be looked at, most are only counted. That ends with the next tick of the clock, at the latest.
+This is on the way of every environment step, and some take 8 µs: most of what comes often is counted where it is passed
+(`gates.py`) and timed by samples (`samples.py`).
 """
 
+import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil, inf
 from time import monotonic
 
-EVERY = 0.0005
-"""Seconds after which the clock is looked at again while boundaries of one kind follow each other, ..."""
-MOST = 64
-"""... and boundaries, at most."""
+from flatwater.memory.watch.gates import Gate
+from flatwater.memory.watch.samples import Part, Samples
+
 TICK = "tick"
 """A boundary in time, for programs that have none of their own, ..."""
 TICK_SECONDS = 0.05
@@ -26,32 +26,31 @@ NEVER = "the beginning"
 class Boundaries:
     """Counts and times what is passed, and says so to the watch each time that it looks at the clock."""
 
-    def __init__(self, looked: Callable[[str, float], bool], *, ticks: bool) -> None:
+    def __init__(self, looked: Callable[[str, float], bool]) -> None:
         """Nothing has been passed yet.
 
         Args:
             looked: told of the kind and the monotonic time whenever the clock is looked at. Says whether it took time.
-            ticks: whether ticks of the clock are among the boundaries; without them each boundary is looked at.
         """
-        self._most = MOST if ticks else 0
-        self.seconds: dict[tuple[str, str], float] = defaultdict(float)
+        self.seconds: dict[Part, float] = defaultdict(float)
         """From the kind of one boundary to that of the next."""
-        self._counts: dict[str, int] = defaultdict(int)
         self._looked = looked
+        self._looking = threading.Lock()
+        self._counts: dict[str, int] = defaultdict(int)
         self._others = 0
         """Boundaries not in time, at the last one in time."""
         self._before, self._passed = NEVER, monotonic()
-        self._period = 0.0
-        """Seconds between two of the same kind, as they were last."""
-        self._granted = self._left = self._counted = 0
-        """Boundaries of the kind before that need no look: at the last look, now, and when they were last counted."""
+        self._samples: Samples | None = None
+
+    def grant_to_(self, gates: Mapping[str, Gate]) -> None:
+        """Let the gates, by kind, count what comes often. Only where `tick` is called, which finds that it ended."""
+        self._samples = Samples(gates, self._counts, self.seconds, self._passed)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many of each kind."""
-        passed, self._counted = self._counted - self._left, self._left
-        if passed:
-            self._counts[self._before] += passed
+        if self._samples is not None:
+            self._samples.count_()
         return self._counts
 
     def clock(self, unit: str | None, *, ticks: bool) -> int:
@@ -61,36 +60,30 @@ class Boundaries:
         in_time = self.counts.get(TICK, 0)
         return in_time if ticks else sum(self.counts.values()) - in_time
 
-    def step(self, kind: str) -> None:
-        """Pass a boundary."""
-        if self._left > 0 and kind == self._before:
-            self._left -= 1
-        else:
-            self._look(kind)
-
     def tick(self, ticks: int) -> bool:
         """Pass boundaries in time, of which only the last one was needed. Whether others came by as often."""
-        self._look(TICK, ticks)
+        self.step(TICK, ticks)
         others = self.clock(None, ticks=False)
         since, self._others = others - self._others, others
         return since >= ticks
 
-    def _look(self, kind: str, passed: int = 1) -> None:
-        now, before, skipped = monotonic(), self._before, self._granted - self._left
+    def step(self, kind: str, passed: int = 1) -> None:
+        """Pass boundaries that were not granted. What comes in while another thread looks at one is only counted."""
+        self._counts[kind] += passed
+        if self._looking.acquire(blocking=False):
+            try:
+                self._look(kind)
+            finally:
+                self._looking.release()
+
+    def _look(self, kind: str) -> None:
+        now = monotonic()
         spent = now - self._passed
-        self.counts[kind] += passed
-        if kind == before:
-            self.seconds[before, kind] += spent
-            self._period = spent / (skipped + 1)
-            grant = 0 if kind == TICK else min(self._most, int(EVERY / max(self._period, EVERY / MOST)))
+        if self._samples is None:
+            self.seconds[self._before, kind] += spent
         else:
-            alike = min(spent, skipped * self._period)
-            if skipped:
-                self.seconds[before, before] += alike
-            self.seconds[before, kind] += spent - alike
-            grant = 0
+            self._samples.book_(self._before, kind, now, spent)
         self._before = kind
-        self._granted = self._left = self._counted = grant
         self._passed = monotonic() if self._looked(kind, now) else now
 
 

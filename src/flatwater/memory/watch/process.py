@@ -47,8 +47,6 @@ class ProcessWatch:
         limit: int | None = None,
         spool: Path | None = None,
         guard: Callable[..., None] | None = None,
-        *,
-        ticks: bool = False,
     ) -> None:
         """Look at nothing yet: the first boundary is the first reading.
 
@@ -58,16 +56,14 @@ class ProcessWatch:
             limit: bytes at which the process must stop; what the machine gives by default.
             spool: file that always has the newest summary.
             guard: calls what may fail.
-            ticks: whether `tick` is called while there are no other boundaries.
         """
-        self.boundaries = Boundaries(self._looked, ticks=ticks)
+        self.boundaries = Boundaries(self._looked)
         self.step = self.boundaries.step
         self.censuses = 0
         """Taken so far, to their end."""
         self._guard = guard or (lambda work, *given: work(*given))
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
         self._pace: Pace | None = None
-        self._busy = threading.Lock()
         self._closed = False
         self._due = self._late = 0.0
         self._anchor: str | None = unit
@@ -105,23 +101,20 @@ class ProcessWatch:
         return due
 
     def _arrive(self, kind: str, now: float) -> None:
-        if self._closed or (self._unit is not None and kind != self._unit) or not self._busy.acquire(blocking=False):
+        if self._closed or (self._unit is not None and kind != self._unit):
             return
-        try:
-            own = self.boundaries.clock(self._unit, ticks=False) >= REGULAR
-            if kind == TICK and own:
-                if self._aside == TICK and self._thread == threading.get_ident():
-                    self._count_on(now)
-                return
-            if self._ticking and own:  # the program has boundaries of its own after all
-                self._monitor.close()
-                self._begin()
-            if not self._rows:
-                self._start(kind, now)
-            if self._thread == threading.get_ident():  # a torch mode belongs to a thread
-                self._read(now)
-        finally:
-            self._busy.release()
+        own = self.boundaries.clock(self._unit, ticks=False) >= REGULAR
+        if kind == TICK and own:
+            if self._aside == TICK and self._thread == threading.get_ident():
+                self._count_on(now)
+            return
+        if self._ticking and own:  # the program has boundaries of its own after all
+            self._monitor.close()
+            self._begin()
+        if not self._rows:
+            self._start(kind, now)
+        if self._thread == threading.get_ident():  # a torch mode belongs to a thread
+            self._read(now)
 
     def _count_on(self, now: float) -> None:
         """Go on with a census that is under way: it needs no boundary, and many programs pass one a second."""
@@ -295,5 +288,4 @@ class ProcessWatch:
         self._closed = True
         self._due = self._late = float("inf")
         self._spool = None
-        self._busy = threading.Lock()
         self._monitor.close()

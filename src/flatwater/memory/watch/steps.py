@@ -7,34 +7,24 @@ does not import. What is wrapped does what it did, with the same arguments and r
 import functools
 import importlib.machinery
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from inspect import CO_VARARGS, CO_VARKEYWORDS
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-Count = Callable[[str], None]
+from flatwater.memory.watch.gates import Count, Gate, gate_of, listen
+
+_GATES = {kind: gate_of(kind) for kind in ("update", "epoch", "step", "episode")}
 
 
-def _nobody(_kind: str) -> None:
-    pass
+def find_steps(count: Count) -> Mapping[str, Gate]:
+    """Begin to tell `count` of boundaries, in the libraries that are loaded and in those that will be.
 
-
-class _Listener:
-    """Who is told of boundaries. Wrapped classes may be pickled into other processes, where it is nobody."""
-
-    count: Count = staticmethod(_nobody)
-
-    def __reduce__(self) -> str:
-        return "_listener"
-
-
-_listener = _Listener()
-
-
-def find_steps(count: Count) -> None:
-    """Begin to tell `count` of boundaries, in the libraries that are loaded and in those that will be."""
-    _listener.count = count
+    Returns:
+        Where they are passed, by kind: each may be granted some of which `count` is not told.
+    """
+    listen(count)
     waiting = {}
     for name, prepare in _PREPARED.items():
         module = sys.modules.get(name)
@@ -43,11 +33,12 @@ def find_steps(count: Count) -> None:
         else:
             prepare(module)
     sys.meta_path.insert(0, _AfterImport(waiting))
+    return _GATES
 
 
 def lose_steps() -> None:
     """Tell nobody any more."""
-    _listener.count = _nobody
+    listen(None)
 
 
 class _AfterImport:
@@ -89,7 +80,7 @@ def _prepare_optimizers(module: ModuleType) -> None:
 
 
 def _updated(_optimizer: object, _given: object, _named: object) -> None:
-    _listener.count("update")
+    _GATES["update"].pass_()
 
 
 def _prepare_loaders(module: ModuleType) -> None:
@@ -98,7 +89,7 @@ def _prepare_loaders(module: ModuleType) -> None:
 
     @functools.wraps(iterate)
     def __iter__(self: Any) -> Any:  # noqa: ANN401, N807
-        _listener.count("epoch")
+        _GATES["epoch"].pass_()
         return iterate(self)
 
     loader.__iter__ = __iter__
@@ -148,8 +139,18 @@ def _below(parent: Any) -> list[Any]:  # noqa: ANN401
 def _wrap(cls: type) -> None:
     for name, kind in (("step", "step"), ("reset", "episode")):
         method = vars(cls).get(name)
-        if isinstance(method, type(_wrap)) and "__flatwater__" not in vars(method):
+        if not isinstance(method, FunctionType):
+            continue
+        for parent in cls.__mro__[1:]:
+            if _is_told(hidden := vars(parent).get(name)):
+                setattr(parent, name, _told_if_outermost(vars(hidden)["__wrapped__"], parent, name, kind))
+        if not _is_told(method):
             setattr(cls, name, _told(method, cls, name, kind))
+
+
+def _is_told(method: Any) -> bool:  # noqa: ANN401
+    """Whether that is of this module, and no wrapper of the user's that took over what the names of it say."""
+    return isinstance(method, FunctionType) and vars(method).get("__flatwater__") is method.__code__
 
 
 class _Outermost(dict[type, bool]):
@@ -165,28 +166,31 @@ class _Outermost(dict[type, bool]):
 
 
 def _told(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
-    """The method, telling of a boundary first, unless a subclass calls it by `super()`: that one has told already."""
-    outermost = _Outermost(cls, name)
-    code: CodeType = method.__code__
+    """The method of a class, passing a boundary first."""
+    if not _takes_one(method):
+        return _told_if_outermost(method, cls, name, kind)
+    told: Any = _GATES[kind].wrap(method)
+    # The same names make it callable as before.
+    told.__code__ = told.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
+    return _like(told, method)
 
-    def told(self: Any, given: Any) -> Any:  # noqa: ANN401
-        if outermost[type(self)]:
-            _listener.count(kind)
-        return method(self, given)
 
-    def told_of_any(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+def _told_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
+    """The same, unless a subclass calls it by `super()`, which has told already. Takes twice the time."""
+    outermost, pass_ = _Outermost(cls, name), _GATES[kind].pass_
+
+    def told(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
         if outermost[type(self)]:
-            _listener.count(kind)
+            pass_()
         return method(self, *given, **named)
 
-    if _takes_one(method):  # the same names make it callable as before, in half the time of the general one
-        told.__code__ = told.__code__.replace(co_varnames=code.co_varnames[:2])
-        counted = told
-    else:
-        counted = told_of_any
-    functools.update_wrapper(counted, method)
-    vars(counted)["__flatwater__"] = True
-    return counted
+    return _like(told, method)
+
+
+def _like(told: Any, method: Any) -> Callable[..., Any]:  # noqa: ANN401
+    functools.update_wrapper(told, method)
+    vars(told)["__flatwater__"] = told.__code__
+    return told  # type: ignore[no-any-return]
 
 
 def _takes_one(method: Any) -> bool:  # noqa: ANN401

@@ -1,0 +1,81 @@
+"""Methods that count their calls as boundaries at the price of one more call: most only count down what was granted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Count = Callable[[str], None]
+Method = Callable[[Any, Any], Any]
+
+
+def _nobody(_kind: str) -> None:
+    pass
+
+
+class _Listener:
+    """Who is told of boundaries. What is wrapped may be pickled into other processes, where it is nobody."""
+
+    count: Count = staticmethod(_nobody)
+
+    def __reduce__(self) -> str:
+        return "_listener"
+
+
+_listener = _Listener()
+
+
+def listen(count: Count | None) -> None:
+    """Tell `count` of each boundary that was not granted; nobody any more if it is None."""
+    _listener.count = _nobody if count is None else count
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Where boundaries of one kind are passed."""
+
+    pass_: Callable[[], None]
+    """Pass one."""
+    wrap: Callable[[Method], Method]
+    """A method of `self` and one argument, passing a boundary first."""
+    grant_: Callable[[int], int]
+    """Let so many, and no more, pass without telling of them. Returns how many did since it was last asked."""
+    passed_: Callable[[], int]
+    """How many passed without telling of them since it was last asked."""
+
+
+def gate_of(kind: str) -> Gate:
+    """A gate that has been granted nothing yet.
+
+    CPython gives its lock to another thread at a call or a jump back: none comes between two lines of these functions.
+    """
+    left = counted = 0
+
+    def pass_() -> None:
+        nonlocal left
+        if left > 0:
+            left -= 1
+        else:
+            _listener.count(kind)
+
+    def wrap(method: Method) -> Method:
+        def told(self: Any, given: Any) -> Any:  # noqa: ANN401
+            nonlocal left
+            if left > 0:  # as in `pass_`, which would be one call more
+                left -= 1
+            else:
+                _listener.count(kind)
+            return method(self, given)
+
+        return told
+
+    def grant_(boundaries: int) -> int:
+        nonlocal left, counted
+        passed, left, counted = counted - left, boundaries, boundaries
+        return passed
+
+    def passed_() -> int:
+        nonlocal counted
+        passed, counted = counted - left, left
+        return passed
+
+    return Gate(pass_, wrap, grant_, passed_)
