@@ -7,7 +7,9 @@ Parts:
             takes: 1.01 or less, as the median; the bytes that the watch takes: 30 MB or less. Beside it what the watch
             takes of one round, which is its start, and the CPU seconds counted inside. Those leave out the hook at each
             boundary, and what a census leaves behind.
-  steps     these two, in one process, for steps of 8 µs: 1.01 or less. 400 pairs of 40 and 40 ms.
+  steps     the hook and a census, in one process, for steps of 8 µs: 1.01 or less. 400 pairs of 40 and 40 ms. Beside
+            them the hook's wrapper alone, and what a watch leaves alone: the dicts of instances, a thread that often
+            wakes up.
   census    one census of a heap of a million objects, once as a list of records and once as a tree that cannot be
             sampled: 2 CPU seconds or less. Then a watched program with that heap, until it was counted: no boundary
             takes more than 100 ms, and a search for cyclic garbage begins within that. A census visits 200,000
@@ -209,7 +211,8 @@ def failures(found: dict[str, Any]) -> list[str]:
         wrong += [f"overhead of {name}"] * (row["median"] > OVERHEAD)
         wrong += [f"bytes of {name}"] * (row["bytes"] > TAKEN)
     for what, row in found.get("steps", {}).items():
-        wrong += [f"steps of 8 µs, {what}"] * (row["ratio"][1] > OVERHEAD or not row.get("counted", True))
+        claimed = what in {"census", "hook"} and row["ratio"][1] > OVERHEAD
+        wrong += [f"steps of 8 µs, {what}"] * (claimed or not row.get("counted", True))
     for heap, row in found.get("census", {}).items():
         longest = max(row["pause"], row["fork"])
         wrong += [f"census of {heap}"] * (row["cpu"] > CENSUS_CPU or longest > CENSUS_PAUSE or not row["done"])
@@ -229,7 +232,8 @@ def show(found: dict[str, Any]) -> None:
         print(f"{row['bytes'] / 1e6:.1f} MB; at its start {row['start']:.2f} CPU seconds")
     for what, row in found.get("steps", {}).items():
         quarters = "{:.3f} ({:.3f} to {:.3f})".format(*(row["ratio"][at] for at in (1, 0, 2)))
-        print(f"steps of 8 µs, {what}: ratio {quarters}, {row['more'][1]:.2f} µs a step")
+        switches = f", {row['switches']:.0f} switches of threads each time" if "switches" in row else ""
+        print(f"steps of 8 µs, {what}: ratio {quarters}, {row['more'][1]:.2f} µs a step{switches}")
     for heap, row in found.get("census", {}).items():
         print(f"census of a million objects, {heap}: {row['cpu']:.3f} CPU seconds, visits {row['visited']}; ", end="")
         told = f"{row['done']} done, longest pause of {row['rounds']} boundaries {row['pause'] * 1e3:.0f} ms"

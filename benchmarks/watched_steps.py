@@ -1,13 +1,17 @@
-"""What the hook at each boundary, and what a census leaves behind, cost steps of 8 µs: CartPoles stepped at random.
+"""What parts of a watch cost steps of 8 µs: CartPoles stepped at random.
 
 In one process, in pairs of 40 ms and 40 ms in alternating order, as two runs of a program differ by more than what
-is looked for. The hook has a watch behind it, with its readings and censuses.
+is looked for. The hook has a watch behind it, with its readings and censuses; `wrapper` is its wrapper alone, which is
+called and counts down. `dicts` and `waking` are what a watch leaves alone: the `__dict__` of an instance, which Python
+3.11 and 3.12 keep once it was asked for, and a thread that wakes up twenty times a second.
 """
 
 import json
+import resource
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import quantiles
 from typing import Any
 
@@ -15,11 +19,14 @@ import gymnasium
 
 from flatwater.memory.leaks.census import take_census
 from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.watch.boundaries import TICK_SECONDS
 from flatwater.memory.watch.process import ProcessWatch
 from flatwater.memory.watch.steps import find_steps, lose_steps
 
 ENVS, STEPS = 8, 500
 """Environments stepped together, and their steps in one half of a pair."""
+LONGER = 10
+"""Halves in one of the pairs with a thread, which has to wake up some times in it."""
 COUNTED: list[Any] = []
 """What the census finds."""
 
@@ -61,11 +68,15 @@ def after_a_census(pairs: int) -> dict[str, Any]:
     return in_pairs(lambda: seconds_of(COUNTED[0]), lambda: seconds_of(others), pairs)
 
 
-def with_the_hook(pairs: int) -> dict[str, Any]:
-    """The same environments with the hook and without it."""
+def with_the_hook(pairs: int, *, alone: bool = False) -> dict[str, Any]:
+    """The same environments with the hook and without it; alone, all that it could tell a watch is granted."""
     envs = made()
     watch = ProcessWatch()
-    watch.boundaries.grant_to_(find_steps(watch.step))
+    gates = find_steps(watch.step)
+    watch.boundaries.grant_to_(gates)
+    if alone:
+        for gate in gates.values():
+            gate.grant_(1 << 60)
     cls: Any = type(envs.envs[0].unwrapped)
     hooked = {name: vars(cls)[name] for name in ("step", "reset")}
 
@@ -76,13 +87,62 @@ def with_the_hook(pairs: int) -> dict[str, Any]:
 
     plain = {name: method.__wrapped__ for name, method in hooked.items()}
     found = in_pairs(lambda: half(hooked), lambda: half(plain), pairs)
+    half(plain)
     lose_steps()
-    passed = watch.boundaries.counts
+    passed = sum(gate.passed_() for gate in gates.values()) if alone else watch.boundaries.clock(None, ticks=False)
     watch.close(conclude=False)
     # An episode's end is followed by a reset in place of a step.
-    return found | {"counted": passed["step"] + passed["episode"] == pairs * ENVS * STEPS}
+    return found | {"counted": passed == pairs * ENVS * STEPS}
 
+
+def layers(env: Any) -> Iterator[Any]:  # noqa: ANN401
+    """An environment's wrappers, and itself."""
+    yield env
+    while env is not env.unwrapped:
+        env = env.env
+        yield env
+
+
+def with_dicts(pairs: int) -> dict[str, Any]:
+    """Environments whose dicts somebody has asked for, beside some whose dicts nobody has."""
+    asked, others = made(), made()
+    for env in asked.envs:
+        for layer in layers(env):
+            vars(layer)
+    return in_pairs(lambda: seconds_of(asked), lambda: seconds_of(others), pairs)
+
+
+def with_a_thread(pairs: int) -> dict[str, Any]:
+    """Environments stepped beside a thread that wakes up again and again, and by themselves."""
+    envs, over, wakings, switches = made(), threading.Event(), [0], [0]
+
+    def wake() -> None:
+        while not over.wait(TICK_SECONDS):
+            wakings[0] += 1
+
+    def beside() -> float:
+        over.clear()
+        thread = threading.Thread(target=wake)
+        thread.start()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+        spent = sum(seconds_of(envs) for _ in range(LONGER))
+        switches[0] += resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before
+        over.set()
+        thread.join()
+        return spent
+
+    found = in_pairs(beside, lambda: sum(seconds_of(envs) for _ in range(LONGER)), pairs // LONGER)
+    return found | {"switches": switches[0] / wakings[0]}
+
+
+PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "census": after_a_census,
+    "hook": with_the_hook,
+    "wrapper": lambda pairs: with_the_hook(pairs, alone=True),
+    "dicts": with_dicts,
+    "waking": with_a_thread,
+}
 
 if __name__ == "__main__":
     pairs = int(sys.argv[1])
-    print(json.dumps({"census": after_a_census(pairs), "hook": with_the_hook(pairs)}))
+    print(json.dumps({part: measure(pairs) for part, measure in PARTS.items()}))

@@ -9,6 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flatwater.checkpoints import catalogue
+from flatwater.checkpoints.catalogue import list_verified
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest, _sealed, manifest_path
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_, verify
@@ -157,3 +159,21 @@ def test_the_checkpoint_before_is_used_until_the_run_saves_again(
     root = tree_at(0)
     restore_(root, tmp_path, found)
     assert contents(root) == contents(tree_at(2))
+
+
+def test_a_shard_that_checkpoints_share_is_read_once_and_told_of_in_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        save_checkpoint(tmp_path, tree_at(1), round=number, step=0, facts={}, config=CONFIG)
+    first, second = list_checkpoints(tmp_path)
+    assert first.shards == second.shards
+    shard = files_of(tmp_path, first)[1]
+    shard.write_bytes(bytes(shard.stat().st_size))
+    read: list[Path] = []
+    hash_of = catalogue._hash_of
+    monkeypatch.setattr(catalogue, "_hash_of", lambda path: (read.append(path), hash_of(path))[1])
+    found = list_verified(tmp_path)
+    assert sorted(read) == sorted(files_of(tmp_path, first)[1:])
+    assert [problems for _, problems in found] == [verify(tmp_path, first)] * 2
+    assert len(found[0][1]) == 1

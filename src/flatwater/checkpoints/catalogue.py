@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from flatwater.checkpoints.manifest import Manifest, ShardRecord, manifest_files, read_manifest, shard_path
@@ -20,15 +21,25 @@ def list_checkpoints(folder: Path) -> list[Manifest]:
     return [read_manifest(file) for file in manifest_files(folder)]
 
 
+def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
+    """Every checkpoint with what is wrong with it, as `verify` says. Shards that several share are read once."""
+    hash_of = cache(_hash_of)
+    return [(manifest, _verify(folder, manifest, hash_of)) for manifest in list_checkpoints(folder)]
+
+
 def verify(folder: Path, manifest: Manifest) -> list[str]:
     """What is wrong with a checkpoint; empty where its manifest and every byte of its shards are as they were written.
 
     Reads every shard once, 4 MiB at a time.
     """
+    return _verify(folder, manifest, _hash_of)
+
+
+def _verify(folder: Path, manifest: Manifest, hash_of: Callable[[Path], str]) -> list[str]:
     return glance(folder, manifest) or [
         f"objects/{shard.sha256[:12]}….safetensors: the hash of its content is {found[:12]}…"
         for shard in manifest.shards
-        if (found := _hash_of(shard_path(folder, shard.sha256))) != shard.sha256
+        if (found := hash_of(shard_path(folder, shard.sha256))) != shard.sha256
     ]
 
 

@@ -31,9 +31,12 @@ class Checkpoints:
             ConfigError: the store refuses.
             StoreError: it cannot be reached.
         """
+        from rich.console import Console
+
         from flatwater.storage.objects import is_url
 
-        found = _at_url(self.run) if is_url(self.run) else _in_folder(Path(self.run))
+        with Console(stderr=True).status(f"reading the checkpoints of {self.run} …"):
+            found = _at_url(self.run) if is_url(self.run) else _in_folder(Path(self.run))
         if self.json:
             print(json_format.dumps({"checkpoints": [_entry(*each) for each in found]}, indent=1))
         else:
@@ -42,26 +45,22 @@ class Checkpoints:
 
 
 def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
-    from flatwater.checkpoints.catalogue import list_checkpoints, verify
+    from flatwater.checkpoints.catalogue import list_verified
     from flatwater.errors import RunError
 
     folder = run / "checkpoints"
     if not folder.is_dir():
         raise RunError(f"{run}: there are no checkpoints here. Give the folder of a run, such as runs/NAME.")
-    return [(manifest, verify(folder, manifest)) for manifest in list_checkpoints(folder)]
+    return list_verified(folder)
 
 
 def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
-    from rich.console import Console
-
     from flatwater.checkpoints.remote import list_remote
     from flatwater.runs.fetching import no_run
     from flatwater.storage.objects import open_objects
 
     objects = open_objects(url)
-    with Console(stderr=True).status(f"reading the checkpoints at {url} …"):
-        found = list_remote(objects)
-    if not found:
+    if not (found := list_remote(objects)):
         raise no_run(objects)
     return found
 
