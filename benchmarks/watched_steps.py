@@ -116,6 +116,9 @@ def with_a_thread(pairs: int) -> dict[str, Any]:
     """Environments stepped beside a thread that wakes up again and again, and by themselves."""
     envs, over, wakings, switches = made(), threading.Event(), [0], [0]
 
+    def by_themselves() -> float:
+        return sum(seconds_of(envs) for _ in range(LONGER)) / LONGER
+
     def wake() -> None:
         while not over.wait(TICK_SECONDS):
             wakings[0] += 1
@@ -125,13 +128,13 @@ def with_a_thread(pairs: int) -> dict[str, Any]:
         thread = threading.Thread(target=wake)
         thread.start()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
-        spent = sum(seconds_of(envs) for _ in range(LONGER))
+        spent = by_themselves()
         switches[0] += resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before
         over.set()
         thread.join()
         return spent
 
-    found = in_pairs(beside, lambda: sum(seconds_of(envs) for _ in range(LONGER)), pairs // LONGER)
+    found = in_pairs(beside, by_themselves, pairs // LONGER)
     return found | {"switches": switches[0] / wakings[0]}
 
 
