@@ -1,10 +1,13 @@
 """All boundaries are counted; few of those that come often are looked at; a tick ends that."""
 
+import sys
+import threading
+from collections.abc import Iterator
 from itertools import cycle, islice
 
 import pytest
 
-from flatwater.memory.watch import boundaries
+from flatwater.memory.watch import boundaries, samples
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.gates import Gate, gate_of, listen
 from flatwater.memory.watch.samples import EVERY, MOST, REVIEW, ROUNDS
@@ -12,6 +15,12 @@ from flatwater.memory.watch.samples import EVERY, MOST, REVIEW, ROUNDS
 KINDS = ("step", "episode", "update")
 LOOKS = (1 + ROUNDS) / EVERY
 """Looks in a second at one kind that comes often: when a grant is used up, and at the sample."""
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_told_after_a_test() -> Iterator[None]:
+    yield
+    listen(None)
 
 
 @pytest.fixture
@@ -156,3 +165,29 @@ def test_ticks_that_were_not_needed_are_counted(program: Program) -> None:
 )
 def test_a_tick_is_needed_when_a_reading_is_due(clock: list[float], seconds: float, ticks: int) -> None:
     assert ticks_until(clock[-1] + seconds) == ticks
+
+
+def test_no_boundary_is_lost_or_counted_twice_where_threads_pass_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "REVIEW", 0.001)
+    found, each = Boundaries(lambda _kind, _now: False), 100_000
+    gates = {kind: gate_of(kind) for kind in KINDS}
+    listen(found.step)
+    found.grant_to_(gates)
+
+    def run(kind: str) -> None:
+        for _ in range(each):
+            gates[kind].pass_()
+
+    threads = [threading.Thread(target=run, args=[kind]) for kind in ("step", "step", "episode", "update")]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            found.tick(1)
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert {kind: found.counts[kind] for kind in KINDS} == {"step": 2 * each, "episode": each, "update": each}

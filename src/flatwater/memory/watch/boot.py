@@ -192,7 +192,7 @@ def _tick(guarded: Guarded, step: Callable[[int], int]) -> None:
                 ctypes.pythonapi.Py_AddPendingCall(ask, ctypes.py_object(asked))
             passed = needed
             # Waking up is what costs: a program that often gives the interpreter's lock away fights over it until this
-            # thread has it, for a hundred switches of threads and more.
+            # thread has it (`bench_watch.py --parts steps`).
             time.sleep(passed * TICK_SECONDS)
 
     _thread.start_new_thread(run, ())
