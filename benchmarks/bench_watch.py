@@ -85,9 +85,10 @@ def watched(name: str, rounds: int) -> tuple[float, dict[str, Any]]:
     return cpu, found
 
 
-def bench_overhead(pairs: int) -> dict[str, Any]:
+def bench_overhead(pairs: int, only: list[str]) -> dict[str, Any]:
     """Pairs of runs, in alternating order."""
-    return {name: overhead_of(name, rounds, pairs) for name, rounds in FLAT_ROUNDS.items()}
+    wanted = [name for name in FLAT_ROUNDS if not only or name in only]
+    return {name: overhead_of(name, FLAT_ROUNDS[name], pairs) for name in wanted}
 
 
 def overhead_of(name: str, rounds: int, pairs: int) -> dict[str, Any]:
@@ -260,7 +261,7 @@ def main() -> int:
         print(json.dumps(census_of(options.in_process)))
         return 0
     parts: dict[str, Callable[[], Any]] = {
-        "overhead": lambda: bench_overhead(options.pairs),
+        "overhead": lambda: bench_overhead(options.pairs, options.only),
         "steps": lambda: run_fresh(str(Path(__file__).with_name("watched_steps.py")), [str(STEP_PAIRS)]),
         "census": bench_census,
         "zoo": lambda: bench_zoo(options.only),
