@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from flatwater.memory.leaks.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater.memory.leaks.census import take_census
 from flatwater.memory.leaks.owners import Owner, find_owners
 from flatwater.memory.leaks.roots import Roots
@@ -43,7 +44,7 @@ def test_losses_kept_with_their_graph(load: Load) -> None:
     )
     assert (owner.path, owner.kind, owner.length_before, owner.length) == ("train.LOSSES", "list", 5, 15)
     assert owner.holders == ("train.py, global LOSSES", "list of 15", "Tensor with its autograd graph")
-    assert owner.bytes_grown == pytest.approx(10 * 2 * 64 * 500 * 4, rel=0.02)
+    assert owner.bytes_grown == pytest.approx(10 * 2 * 64 * 500 * 4, rel=0.03)
     assert (owner.graph, owner.base, owner.count, owner.what) == (True, False, 15, "15 × float32[]")
     assert {type(leaf).__name__ for leaf in owner.newest} == {"Tensor"}
 
@@ -297,7 +298,8 @@ def test_a_tensor_whose_graph_goes_back_to_the_first_round(load: Load) -> None:
     assert (owner.path, owner.kind) == ("train.state", "graph")
     assert (owner.length_before, owner.length) == (2 * 5 + 1, 2 * 15 + 1)
     assert owner.holders == ("train.py, global state", "autograd graph of 31 nodes", "Tensor with its autograd graph")
-    assert owner.bytes_grown == pytest.approx(10 * 4000, rel=0.25)
+    each = 4000 + STORAGE_BYTES + 2 * NODE_BYTES + 3 * SAVED_BYTES
+    assert owner.bytes_grown == pytest.approx(10 * each, rel=0.01)
     assert owner.newest == (program.state,)
     assert owner.graph
 

@@ -21,6 +21,13 @@ def test_a_boundary_of_the_beginning_only_is_no_unit() -> None:
     assert scale_of([replace(row, counts={"tick": 1}) for row in rows([0] * 11)]).unit == "second"
 
 
+def test_a_long_pause_before_the_last_reading_leaves_the_unit() -> None:
+    """As after a census: no reading is near the middle, and the next one after it is the last."""
+    all_rows = rows([0] * 41)
+    assert scale_of([*all_rows[:19], all_rows[-1]]).unit == "episode"
+    assert scale_of(all_rows[:1]).unit == "second"
+
+
 @given(steps=st.integers(2, 1000), rate=st.floats(1, 1e9))
 def test_bytes_per_unit_are_those_of_its_boundaries(steps: int, rate: float) -> None:
     scale = scale_of(rows([0] * 21, steps_each=steps))

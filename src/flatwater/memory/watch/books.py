@@ -4,7 +4,6 @@ Inside, growth is measured per boundary of any kind, a clock that runs as long a
 told per update, episode or second: the conversion is how many boundaries there were to one of those.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -97,7 +96,8 @@ def scale_of(rows: Sequence[Row], unit: str | None = None) -> Scale:
 
 def _slowest(rows: Sequence[Row]) -> str:
     last = rows[-1]
-    middle = rows[bisect_left([row.reading.step for row in rows], last.reading.step / 2)]
+    # No reading may be near the middle: a census or a trace is followed by a long pause.
+    middle = min(rows[:-1] or rows, key=lambda row: abs(row.reading.step - last.reading.step / 2))
     regular = {
         kind: last.counts[kind]
         for kind in KINDS
