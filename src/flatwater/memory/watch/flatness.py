@@ -16,7 +16,7 @@ from flatwater.memory.leaks.origin import Tracer
 from flatwater.memory.leaks.owners import find_owners
 from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.leaks.verdict import EXPLAINED, Growth, foremost, judge_leaf, judge_owner, judge_rest
-from flatwater.memory.probes.allocator import heap
+from flatwater.memory.probes.allocator import totals
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.watch.pages import Pages, find_, owned_, planned
@@ -133,7 +133,7 @@ def _repeat(run: Callable[[], object], times: int) -> None:
 
 def _held() -> int:
     """Resident bytes without mapped files, and without what the allocator has freed and keeps."""
-    used = heap()
+    used = totals()
     return footprint().anonymous - (0 if used is None else used.free)
 
 

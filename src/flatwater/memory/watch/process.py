@@ -22,7 +22,7 @@ from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_u
 from flatwater.memory.watch.measured import Marks, mark_
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import LARGE, Pages, find_
-from flatwater.memory.watch.reading import Rates, read_now
+from flatwater.memory.watch.reading import Allocator, Rates, read_now
 from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
@@ -79,6 +79,7 @@ class ProcessWatch:
         self._rows: list[Row] = []
         self._since: dict[str, int] = {}
         self._pages, self._workers, self._marks = Pages(), Workers(), Marks()
+        self._allocator = Allocator()
         self._searched = self._own = self._thread = 0
         self._rates = Rates()
         self._ticking = False
@@ -180,7 +181,7 @@ class ProcessWatch:
     def _reading(self) -> Reading:
         clock = self.boundaries.clock(self._unit, ticks=self._ticking)
         rates = {} if self._ticking else self._rates.until(clock)
-        return read_now(clock, self._pages, limit=self._limit, rates=rates)
+        return read_now(clock, self._allocator, self._pages, limit=self._limit, rates=rates)
 
     def _search(self, reading: Reading) -> None:
         """Have a census taken for large arrays, whenever the growth has doubled, and to weigh owners now and then."""

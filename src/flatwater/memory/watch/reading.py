@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from flatwater.memory.leaks.record import Reading
-from flatwater.memory.probes.allocator import heap
+from flatwater.memory.probes.allocator import Totals, totals
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.watch.books import Row, settled
 from flatwater.memory.watch.pace import REGULAR
@@ -14,6 +14,30 @@ FEWEST = 5
 """Readings after warm-up from which growth can be told."""
 RATE_CPU = 0.1
 """CPU seconds over which the cost of a boundary is measured, at least."""
+
+
+SLOW = 0.02
+"""Seconds from which on an answer of the allocator is dear, ..."""
+ALLOCATOR = 0.005
+"""... so that it is asked again when it is that part of the time."""
+
+
+class Allocator:
+    """What the allocator holds, asked at each reading unless that takes too long: then the last answer stands."""
+
+    def __init__(self) -> None:
+        """Ask nothing yet."""
+        self._known: Totals | None = None
+        self._due = 0.0
+
+    def now(self) -> Totals | None:
+        """Its totals; None where it does not tell."""
+        began = time.monotonic()
+        if began >= self._due:
+            self._known = totals()
+            took = time.monotonic() - began
+            self._due = began + took / ALLOCATOR if took > SLOW else 0.0
+        return self._known
 
 
 class Rates:
@@ -41,16 +65,19 @@ class Rates:
         return {"the program": passed / spent} if spent >= RATE_CPU and passed >= REGULAR else {}
 
 
-def read_now(clock: int, pages: Pages, *, limit: int | None, rates: Mapping[str, float]) -> Reading:
+def read_now(
+    clock: int, allocator: Allocator, pages: Pages, *, limit: int | None, rates: Mapping[str, float]
+) -> Reading:
     """The process as it is.
 
     Args:
         clock: boundaries passed.
+        allocator: of this process.
         pages: arrays that are being filled; their touched pages are counted anew.
         limit: bytes at which the process must stop.
         rates: boundaries per CPU second.
     """
-    now, used = footprint(), heap()
+    now, used = footprint(), allocator.now()
     return Reading(
         step=clock,
         resident=now.resident,
@@ -71,6 +98,6 @@ def unseen_in(rows: Sequence[Row]) -> list[str]:
         unseen.append("the program ended before its first step: nothing was read")
     elif len(settled(rows)) < FEWEST:
         unseen.append(f"{len(rows)} readings are too few to tell growth from warm-up")
-    if heap() is None:
+    if rows and rows[-1].reading.free is None:
         unseen.append("this C library does not tell what it has freed and kept")
     return unseen
