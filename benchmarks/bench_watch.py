@@ -1,6 +1,6 @@
 """What `flatwater watch` costs, what it explains, and what other tools say of the same programs.
 
-    python benchmarks/bench_watch.py [--parts overhead steps census zoo rivals] [--pairs 5] [--only PROGRAM …] [--json]
+    python benchmarks/bench_watch.py [--parts NAME …] [--pairs 5] [--only PROGRAM …] [--json]
 
 Parts:
   overhead  CPU seconds of three flat programs under watch over those without, in pairs, without what one round of each
@@ -14,6 +14,7 @@ Parts:
             sampled: 2 CPU seconds or less. Then a watched program with that heap, until it was counted: no boundary
             takes more than 100 ms, and a search for cyclic garbage begins within that. A census visits 200,000
             objects at most; how many it did stands beside.
+  holes     a leak in a heap with 600,000 holes, which the allocator visits at each answer: 5 % of the CPU or less.
   zoo       each program of tests/zoo: verdict, owner, line, and the share of the growth explained, 90 % or more.
   rivals    the growing programs under watch, memray, tracemalloc, objgraph and pympler (extra `compare`): what each
             tool says, and its CPU seconds over those of the program by itself. `rivals_table.py` says how it is judged.
@@ -47,6 +48,7 @@ from flatwater.memory.watch.process import ProcessWatch
 ZOO = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "zoo" / "expected.py"))
 OVERHEAD, TAKEN, EXPLAINED = 1.01, 30_000_000, 0.9
 CENSUS_CPU, CENSUS_PAUSE = 2.0, 0.1
+HOLES_CPU, HOLES_SECONDS = 0.05, 25.0
 FLAT_ROUNDS = {"torch_loop": 120, "vector_env": 80, "cleanrl_ppo": 200}
 """The programs whose overhead is measured, with the rounds that make them last for 15 seconds or more."""
 STEP_PAIRS = 400
@@ -217,6 +219,8 @@ def failures(found: dict[str, Any]) -> list[str]:
     for heap, row in found.get("census", {}).items():
         longest = max(row["pause"], row["fork"])
         wrong += [f"census of {heap}"] * (row["cpu"] > CENSUS_CPU or longest > CENSUS_PAUSE or not row["done"])
+    if "holes" in found:
+        wrong += ["a heap with holes"] * (found["holes"]["share"] > HOLES_CPU or not found["holes"]["found"])
     for name, row in found.get("zoo", {}).items():
         wrong += [f"zoo: {name}"] * (not row["right"])
         wrong += [f"explained: {name}"] * (name in ZOO["GROWING"] and row["explained"] < EXPLAINED)
@@ -239,6 +243,9 @@ def show(found: dict[str, Any]) -> None:
         print(f"census of a million objects, {heap}: {row['cpu']:.3f} CPU seconds, visits {row['visited']}; ", end="")
         told = f"{row['done']} done, longest pause of {row['rounds']} boundaries {row['pause'] * 1e3:.0f} ms"
         print(f"at once {row['at_once']:.2f} s; watched, {told}; garbage search begun in {row['fork'] * 1e3:.0f} ms")
+    if "holes" in found:
+        row = found["holes"]
+        print(f"a heap with holes: {row['share']:.1%} of the CPU, longest pause {row['pause'] * 1e3:.0f} ms")
     for name, row in found.get("zoo", {}).items():
         parts = {part: row[part] for part in ("verdict", "owner", "line") if part in row}
         said = ", ".join(row["told"]) or "nothing"
@@ -249,7 +256,7 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> int:
     """Measure what was asked for, print it, compare it with the claims."""
-    names = ["overhead", "steps", "census", "zoo", "rivals"]
+    names = ["overhead", "steps", "census", "holes", "zoo", "rivals"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="*", choices=names, default=names)
     parser.add_argument("--pairs", type=int, default=5)
@@ -264,6 +271,7 @@ def main() -> int:
         "overhead": lambda: bench_overhead(options.pairs, options.only),
         "steps": lambda: run_fresh(str(Path(__file__).with_name("watched_steps.py")), [str(STEP_PAIRS)]),
         "census": bench_census,
+        "holes": lambda: run_fresh(str(Path(__file__).with_name("watched_holes.py")), [str(HOLES_SECONDS)]),
         "zoo": lambda: bench_zoo(options.only),
         "rivals": lambda: bench_rivals([name for name in options.only if name in ZOO["GROWING"]]),
     }

@@ -382,6 +382,7 @@ def test_a_running_process_is_looked_at_from_outside(tmp_path: Path) -> None:
     summary = json.loads(ran.stdout)
     assert [(found["verdict"], found["owner"]) for found in summary["findings"]] == [("native", "memory of no file")]
     assert 0 < summary["findings"][0]["bytes_per_step"] <= 1.2 * (1 << 20) / 0.05
+    assert "flatwater watch -- COMMAND" in summary["findings"][0]["advice"]
     assert any("from outside only totals" in sentence for sentence in summary["unseen"])
 
 

@@ -34,6 +34,8 @@ UNSEEN = (
     "what the allocator has freed and kept: a growth told as native may be retention",
 )
 
+INSIDE = "Start it again under `flatwater watch -- COMMAND`, which says who holds it and which line made it."
+
 
 @dataclass
 class _Looks:
@@ -146,4 +148,5 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
 
 
 def _named(found: Finding, owner: str, what: str) -> Finding:
-    return replace(found, owner=owner, what=what, fingerprint=fingerprint(found.verdict, owner, None))
+    said = replace(found, owner=owner, what=what, fingerprint=fingerprint(found.verdict, owner, None))
+    return replace(said, advice=INSIDE) if found.verdict == "native" else said
