@@ -18,7 +18,7 @@ RATE_CPU = 0.1
 
 SLOW = 0.02
 """Seconds from which on an answer of the allocator is dear, ..."""
-ALLOCATOR = 0.005
+ALLOCATOR = 0.02
 """... so that it is asked again when it is that part of the time."""
 
 
