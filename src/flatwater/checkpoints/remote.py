@@ -208,7 +208,8 @@ def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
 
 def _damage(objects: Objects, shard: ShardRecord) -> str:
     try:
-        size = sum(len(piece) for piece in _checked(objects, shard))
+        for _ in _checked(objects, shard):
+            pass
     except CheckpointError as damage:
         return str(damage)
-    return "" if size == shard.bytes else f"objects/{shard.sha256[:12]}….safetensors: {size} bytes, not {shard.bytes}"
+    return ""

@@ -49,7 +49,7 @@ class _Mallinfo2(ctypes.Structure):
 def totals() -> Totals | None:
     """Totals now; None where there is no glibc 2.33.
 
-    Takes 0.5 ms or less, but glibc visits every free chunk: millions of small ones take it a tenth of a second.
+    Takes 0.5 ms or less, but glibc visits every free chunk: 600,000 take it a tenth of a second and more.
     """
     libc = _libc()
     if libc is None:
