@@ -181,7 +181,7 @@ def check_places(json: str | None, html: Path | None) -> None:
         html: page that is asked for.
 
     Raises:
-        ConfigError: a file cannot be written there, or the page cannot be made.
+        ConfigError: a file cannot be written there, or the page cannot be made, or it has another ending.
     """
     import os
     from importlib.util import find_spec
@@ -196,6 +196,8 @@ def check_places(json: str | None, html: Path | None) -> None:
         path = None if named is None else Path(named)
         if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
             raise ConfigError(f"{option} {path}: no file can be written there. Name a file in a folder that exists.")
+    if html is not None and html.suffix != ".html":
+        raise ConfigError(f"--html {html}: a web page is written. Name a file that ends in .html.")
 
 
 def _kept(text: str) -> bool:

@@ -587,6 +587,7 @@ def test_the_page_is_written_however_the_program_ends(
     [
         (("--html", "nowhere/told.html"), "--html nowhere/told.html: no file can be written there"),
         (("--html", "."), "--html .: no file can be written there"),
+        (("--html", "told.pdf"), "--html told.pdf: a web page is written. Name a file that ends in .html."),
         (("--json", "nowhere/told.json"), "--json nowhere/told.json: no file can be written there"),
         (("--html",), "--html"),
     ],
