@@ -16,9 +16,9 @@ CHUNK = 1 << 16
 
 def _again(name: str) -> dict[str, Any]:
     """The names of a builtin module that is made anew; `sys.modules` keeps the one that it has."""
-    spec = ModuleSpec(name, BuiltinImporter, origin="built-in")
-    module = module_from_spec(spec)
-    BuiltinImporter.exec_module(module)
+    importer: Any = BuiltinImporter  # a class that is its own instance
+    module = module_from_spec(ModuleSpec(name, importer, origin="built-in"))
+    importer.exec_module(module)
     return vars(module)
 
 

@@ -5,12 +5,13 @@ import os
 import select
 import signal
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+
+from flatwater.memory.probes.bound import monotonic
 
 LONGEST = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
@@ -79,9 +80,9 @@ class Detached:
 
     def ended(self, seconds: float = 0.0) -> bool:
         """Whether the work is done, waiting for it so long at most."""
-        until = time.monotonic() + seconds
+        until = monotonic() + seconds
         while self._reads >= 0:
-            if not _readable(self._reads, max(0.0, until - time.monotonic())):
+            if not _readable(self._reads, max(0.0, until - monotonic())):
                 return False
             piece = os.read(self._reads, CHUNK)
             self._answer += piece

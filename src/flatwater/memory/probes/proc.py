@@ -13,7 +13,7 @@ def counters_of(path: str) -> dict[str, int]:
     Raises:
         OSError: there is no such file, the process has ended, or it belongs to another user.
     """
-    found = {}
+    found: dict[str, int] = {}
     for line in read_text(path).splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
