@@ -550,7 +550,8 @@ def test_the_readings_are_told_as_columns_that_say_the_same_as_the_totals(watche
 
 
 def test_a_result_has_a_line_for_each_fact_and_is_the_same_json() -> None:
-    told = unwatched("train.py [\n1\n]", "") | {"series": {"seconds": [0.5, 1.0], "freed_bytes": [None, 2], "steps": []}}
+    series = {"seconds": [0.5, 1.0], "freed_bytes": [None, 2], "steps": []}
+    told = unwatched("train.py [\n1\n]", "") | {"series": series}
     text = as_text(told)
     assert json.loads(text) == told
     assert '  "seconds": [0.5, 1.0],\n  "freed_bytes": [null, 2],\n' in text

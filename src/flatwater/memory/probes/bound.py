@@ -1,8 +1,8 @@
 """The interpreter's clocks and system calls, whatever the program has put in their place.
 
-Programs and their libraries replace `time.sleep`, the clocks and functions of `os` (freezegun, gevent, pyfakefs, tests),
-some of them in every module that has imported them. What the watch needs is made a second time, out of their sight: a
-builtin module's functions are new objects whenever the module is initialised.
+Programs and their libraries replace `time.sleep`, the clocks and functions of `os` (freezegun, gevent, pyfakefs), some
+of them in every module that has imported them. What the watch needs is made a second time, out of their sight: the
+functions of a builtin module are new objects whenever the module is initialised.
 """
 
 import sys

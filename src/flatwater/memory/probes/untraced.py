@@ -40,11 +40,13 @@ def hidden(work: Callable[[], object]) -> Callable[[], bool]:
     """
 
     def done() -> bool:
+        ended = False
         try:
             work()
-        except BaseException:
-            resume()  # what comes after this function is not reached
-            raise
+            ended = True
+        finally:
+            if not ended:  # it raised, so that what comes after this function is not reached
+                resume()
         return False
 
     turns = map(any, map(partial(map, operator.call), repeat((suspend, done, resume))))

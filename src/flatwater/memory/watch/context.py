@@ -165,7 +165,9 @@ class Watch:
     def _summed_up(self, found: list[Finding] | None) -> dict[str, Any]:
         """The summary, with the faults of the watch; where it could not be made, with nothing else."""
         process, program = self._process, " ".join(sys.argv)
-        known: dict[str, Any] | None = None if process is None else self._reading.ask(None, untraced, process.summary, found)
+        known: dict[str, Any] | None = (
+            None if process is None else self._reading.ask(None, untraced, process.summary, found)
+        )
         if process is None or known is None:
             return spool.unwatched(program, "") | {"unseen": self._faults()}
         # A reading is not taken at every step: the last may be some steps ago.

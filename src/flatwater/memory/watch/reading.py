@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from flatwater.memory.leaks.record import Reading
 from flatwater.memory.probes.allocator import Totals, totals
 from flatwater.memory.probes.bound import monotonic, process_seconds
+from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.watch.books import Row, settled
 from flatwater.memory.watch.pace import REGULAR
@@ -100,4 +101,6 @@ def unseen_in(rows: Sequence[Row]) -> list[str]:
         unseen.append(f"{len(rows)} readings are too few to tell growth from warm-up")
     if rows and rows[-1].reading.free is None:
         unseen.append("this C library does not tell what it has freed and kept")
+    if (library := not_to_fork_beside()) is not None:
+        unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang beside {library}")
     return unseen

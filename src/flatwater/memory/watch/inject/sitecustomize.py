@@ -1,7 +1,7 @@
 """Imported by Python before the program, from the front of PYTHONPATH. Begins the watch and takes itself out of sight.
 
-Any Python from 2.7 on can run this file: the interpreter may be one that the watch cannot be put into, which is then said.
-It leaves `sys.path`, the environment and the user's own `sitecustomize` as they would be without it.
+Any Python from 2.7 on can run this file: the interpreter may be too old for the watch, which is then said. It leaves
+`sys.path`, the environment and the user's own `sitecustomize` as they would be without it.
 """
 
 import os
@@ -70,6 +70,6 @@ def _begin():
 
 
 _begin()
-# The import of the one that Python would have found: what it raises, or that there is none, is told as without the watch.
+# The import of the one that Python would have found. What it raises, or that none is there, is told as without us.
 _kept = sys.modules.pop("sitecustomize", None)  # Python 2 clears the names of a module that nobody holds
 import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401  (a module of the user's, if there is one)
