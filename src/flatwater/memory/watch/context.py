@@ -160,7 +160,11 @@ class Watch:
             self._reading.ask(None, untraced, lambda: process.close(conclude=False))
         _open.remove(self)
         if self._report:
-            self._telling.run(untraced, _print, lines_of(self._end[1]))
+            self._telling.run(untraced, self._tell_end)
+        self._end = found, self._end[1] | {"unseen": list(dict.fromkeys([*self._end[1]["unseen"], *self._faults()]))}
+
+    def _tell_end(self) -> None:
+        _print(lines_of(self.summary()))
 
     def _summed_up(self, found: list[Finding] | None) -> dict[str, Any]:
         """The summary, with the faults of the watch; where it could not be made, with nothing else."""
@@ -175,7 +179,7 @@ class Watch:
         return known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}
 
     def _faults(self) -> list[str]:
-        return [*self._reading.faults, *self._telling.faults]
+        return list(dict.fromkeys([*self._reading.faults, *self._telling.faults]))
 
     def _demand_begun(self) -> None:
         if not self._began:
