@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 
 from flatwater.memory.probes.bound import process_id, sleep, write_whole
 from flatwater.memory.probes.mappings import footprint
@@ -125,8 +125,8 @@ def _tick(guard: Guard, step: Callable[[int], int]) -> None:
     """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
 
     It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
-    torch operations can be traced. Not while a module is imported: that grows, and is no step. Nor in a fork that was
-    made between request and call. No debugger or coverage tool of the program sees it.
+    torch operations can be traced. Not while a module is imported: that grows, and is no step. Not in a trace
+    function of the program, nor in a fork that was made between request and call. No debugger or coverage tool of the program sees it.
     """
     # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
     # waits makes CPython 3.11 enter a traced function for ever.
@@ -144,7 +144,8 @@ def _tick(guard: Guard, step: Callable[[int], int]) -> None:
 
     def tick() -> None:
         nonlocal needed
-        busy = _imports(sys._getframe()) or _cannot_fork()  # noqa: SLF001  (the only way up the stack)
+        frame = sys._getframe()  # noqa: SLF001  (the only way up the stack)
+        busy = _imports(frame) or _traces(frame) or _cannot_fork()
         needed = 1 if busy else step(passed)
 
     # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
@@ -184,6 +185,26 @@ def _imports(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _traces(frame: FrameType | None) -> bool:
+    """Whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
+
+    CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns.
+    Whoever asks for the frame's locals meanwhile changes them.
+    """
+    outer = _code_of(sys.gettrace())
+    while frame is not None:
+        back = frame.f_back
+        if frame.f_code is outer or (back is not None and _code_of(back.f_trace) is frame.f_code):
+            return True
+        frame = back
+    return False
+
+
+def _code_of(traces: object) -> CodeType | None:
+    function = traces.__func__ if isinstance(traces, MethodType) else traces
+    return function.__code__ if isinstance(function, FunctionType) else None
 
 
 def _note_nameless(note: str) -> None:
