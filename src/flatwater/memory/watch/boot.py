@@ -125,8 +125,9 @@ def _tick(guard: Guard, step: Callable[[int], int]) -> None:
     """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
 
     It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
-    torch operations can be traced. Not while a module is imported: that grows, and is no step. Not in a trace
-    function of the program, nor in a fork that was made between request and call. No debugger or coverage tool of the program sees it.
+    torch operations can be traced. Not while a module is imported: that grows, and is no step. Not in a trace function
+    of the program, nor in a fork that was made between request and call. No debugger or coverage tool of the program
+    sees it.
     """
     # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
     # waits makes CPython 3.11 enter a traced function for ever.
