@@ -105,7 +105,7 @@ def test_a_trainer_inside_of_another_leaves_the_outer_one_its_steps() -> None:
     """The inner one closes the outer one's watch: its callback must not raise into the outer training."""
 
     class Callback:
-        watch = None
+        watch: context.Watch | None = None
 
     begin, step, end = _hooks("batch", None, report=False)
     outer, inner = Callback(), Callback()
@@ -115,6 +115,8 @@ def test_a_trainer_inside_of_another_leaves_the_outer_one_its_steps() -> None:
     end(inner)
     step(outer)
     end(outer)
+    assert outer.watch is not None
+    assert not outer.watch.is_open
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, SystemExit])

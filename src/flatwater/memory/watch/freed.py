@@ -14,7 +14,6 @@ from pathlib import PurePath
 from typing import Any
 
 from flatwater.errors import ConfigError
-from flatwater.memory.watch.guard import Guard
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,7 @@ def _complaint(one: Expected, named: Sequence[tuple[str, object]]) -> str | None
         return None
     from flatwater.memory.watch.holders import holders  # noqa: PLC0415  (see the module's docstring)
 
-    guard = Guard()
-    chain = guard.ask((), holders, alive, named) or tuple(guard.faults)
+    chain = holders(alive, named)
     lines = [f"{one.what} is still alive after a garbage collection; {one.asked_at} expects it to be freed."]
     lines += [f"  {'held by' if not hop else '':8}{'  ' * hop}{text}" for hop, text in enumerate(chain)]
     lines.append("  do      Remove the last of these references that should not be there, or make it weak (weakref).")
