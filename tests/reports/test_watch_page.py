@@ -14,7 +14,7 @@ import pytest
 from seen_page import HOSTILE, Seen, charts, colours, painted
 
 from flatwater.cli.main import main
-from flatwater.memory.watch.runner import unseen
+from flatwater.memory.watch.spool import unwatched
 from flatwater.reports.watch_charts import forecast
 from flatwater.reports.watch_page import watch_page
 from flatwater.reports.watch_records import watch_of
@@ -205,7 +205,7 @@ def test_the_end_of_the_program_is_told(code: int, state: str, said: str) -> Non
 
 
 def test_a_program_of_which_nothing_was_seen_has_a_page() -> None:
-    found = seen(unseen("train.py") | {"exit_code": 1})
+    found = seen(unwatched("train.py", "nothing") | {"exit_code": 1})
     assert found.titles == PARTS
     assert charts(found) == []
     assert "Nothing was read" in found.text

@@ -82,7 +82,7 @@ def test_a_failure_is_an_error_here(capfd: pytest.CaptureFixture[str]) -> None:
     assert fork.ended(60)
     with pytest.raises(RuntimeError, match="without an answer"):
         fork.answer()
-    assert "KeyError: 'missing'" in capfd.readouterr().err
+    assert capfd.readouterr() == ("", "")  # the terminal is the program's
 
 
 def test_a_fork_of_the_program_forgets_it_and_leaves_it_alone() -> None:

@@ -18,7 +18,7 @@ def test_an_answer_that_takes_long_stands_for_a_while(
         now[0] += takes
         return Totals(in_use=len(asked), free=0)
 
-    monkeypatch.setattr(reading.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(reading, "monotonic", lambda: now[0])
     monkeypatch.setattr(reading, "totals", totals)
     allocator, told = Allocator(), []
     for at in (100.0, 101.0, 100.0 + pause + 1.5):

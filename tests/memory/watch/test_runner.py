@@ -20,7 +20,8 @@ from flatwater.cli.watch import as_text
 from flatwater.errors import ConfigError
 from flatwater.memory.leaks.record import Reading
 from flatwater.memory.watch.books import Row, keep_
-from flatwater.memory.watch.runner import command_of, unseen
+from flatwater.memory.watch.runner import command_of
+from flatwater.memory.watch.spool import unwatched
 from flatwater.memory.watch.summary import summary_of
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -549,7 +550,8 @@ def test_the_readings_are_told_as_columns_that_say_the_same_as_the_totals(watche
 
 
 def test_a_result_has_a_line_for_each_fact_and_is_the_same_json() -> None:
-    told = unseen("train.py [\n1\n]") | {"series": {"seconds": [0.5, 1.0], "freed_bytes": [None, 2], "steps": []}}
+    series = {"seconds": [0.5, 1.0], "freed_bytes": [None, 2], "steps": []}
+    told = unwatched("train.py [\n1\n]", "") | {"series": series}
     text = as_text(told)
     assert json.loads(text) == told
     assert '  "seconds": [0.5, 1.0],\n  "freed_bytes": [null, 2],\n' in text

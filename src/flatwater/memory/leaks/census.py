@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
-from time import perf_counter
 from typing import Any
 
 from flatwater.memory.leaks.explore import DRAWN, FOLDED, Exploration, explore, explore_, held, rest_
 from flatwater.memory.leaks.places import Record
 from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.probes.bound import monotonic
 
 DRAW, FEW = 24, 6
 """Items of a big container that are looked at; the second where the first make the walk long, as figures do."""
@@ -119,13 +119,13 @@ def count_(counting: Counting, seconds: float, step: int = 0) -> Census | None:
         seconds: for which the program stands still; a single container, or graph, is not interrupted.
         step: of the program, now.
     """
-    began = perf_counter()
+    began = monotonic()
     with _uncollected():
         counting.walking.step = step
         census = _go_on_(counting, began + seconds)
         if census is None:
             rest_(counting.walking)
-    counting.seconds += perf_counter() - began
+    counting.seconds += monotonic() - began
     return None if census is None else replace(census, seconds=counting.seconds)
 
 
@@ -182,7 +182,7 @@ def _add_up_(counting: Counting, walking: Exploration, until: float) -> bool:
             elif holder >= 0:
                 sizes[holder] += sizes[at]
         counting.added += end - first
-        if perf_counter() >= until:
+        if monotonic() >= until:
             return counting.added == len(sizes)
     return True
 
@@ -201,7 +201,7 @@ def _hand_down_(counting: Counting, walking: Exploration, until: float) -> bool:
             if not mark & FOLDED:
                 walking.places[at].bytes += sizes[at] * scale
         counting.handed = end
-        if perf_counter() >= until:
+        if monotonic() >= until:
             return end == len(sizes)
     return True
 

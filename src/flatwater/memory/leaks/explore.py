@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from time import perf_counter
 from typing import Any
 
 from flatwater.memory.leaks.arrays import Graph
@@ -24,6 +23,7 @@ from flatwater.memory.leaks.inside import OPAQUE, Inside, Named, Walk, allotted
 from flatwater.memory.leaks.instances import full_name, mro
 from flatwater.memory.leaks.places import Record, Sample, new_record
 from flatwater.memory.leaks.roots import Roots, tiers, user_modules
+from flatwater.memory.probes.bound import monotonic
 
 CHECKED = 8000
 """Waiting objects of which a rest asks whether anybody else holds them: 2 ms or so."""
@@ -82,7 +82,7 @@ def explore(roots: Roots, *, draw: int, most: int) -> Exploration:
 
 
 def explore_(walking: Exploration, until: float) -> bool:
-    """Go on until a time of `perf_counter`, or to the end. Returns whether it has ended."""
+    """Go on until a time of `monotonic`, or to the end. Returns whether it has ended."""
     while _open_(walking, until):
         if walking.groups and not walking.truncated:
             _begin_group_(walking, walking.groups.popleft())
@@ -137,7 +137,7 @@ def _open_(walking: Exploration, until: float) -> bool:
                 if inside.drawn:
                     walking.samples[at] = Sample(len(inside.drawn) // inside.each, inside.of)
                     _offer_drawn_(walking, at, inside.drawn)
-        if perf_counter() >= until:
+        if monotonic() >= until:
             return len(sizes) == len(objects)
     return True
 

@@ -6,7 +6,6 @@ What the numbers alone can tell (state filled for the first time, freed memory k
 no census.
 """
 
-import time
 from collections.abc import Sequence
 from math import inf
 
@@ -33,6 +32,7 @@ from flatwater.memory.leaks.record import Reading, Record, read_numbers, recent_
 from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.leaks.suspicion import drift_of, most_looks, native, suspicious
 from flatwater.memory.leaks.verdict import CYCLIC, EXPLAINED, Growth, foremost
+from flatwater.memory.probes.bound import process_seconds
 
 __all__ = ["Monitor", "Reading"]
 
@@ -103,7 +103,7 @@ class Monitor:
                 taken whole, as one that is under way keeps a few objects alive.
             trace: whether tracing may begin now.
         """
-        began = time.process_time()
+        began = process_seconds()
         if self._last is not None and reading.step <= self._last.step:
             return []
         self._last, self._may_trace = reading, trace
@@ -125,7 +125,7 @@ class Monitor:
         elif self.censuses.under_way:
             self.censuses.take(reading.step)
         news = self._news(found)
-        self.cost_seconds += time.process_time() - began
+        self.cost_seconds += process_seconds() - began
         return news
 
     def count(self, *, seconds: float | None = None) -> None:

@@ -1,16 +1,17 @@
 """Work in a fork of this process: what it imports and allocates is gone when it ends."""
 
+import ctypes
 import json
 import os
 import select
 import signal
 import sys
-import time
 import traceback
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+
+from flatwater.memory.probes.bound import monotonic, read_file
 
 LONGEST = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
@@ -19,6 +20,16 @@ ID = 4
 """Bytes in which a fork tells its process id."""
 FIRST, MOST = 3, 1 << 16
 """Descriptors that it closes: all after stderr."""
+
+LIBRARIES = {
+    "jaxlib": "JAX",  # warns at each fork, and hangs in some
+    "tensorflow": "TensorFlow",
+    "grpc": "gRPC",
+    "cupy": "CUDA",
+}
+"""Module -> library that does not bear a fork, ..."""
+DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
+"""... and the same by a file that is mapped."""
 
 Work = Callable[[], Any]
 """Returns whatever JSON can hold."""
@@ -33,6 +44,8 @@ def in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
         RuntimeError: it raised or was killed; its traceback is on stderr.
     """
     reads, writes = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
     child = _forked()
     if child == 0:
         os.close(reads)
@@ -50,15 +63,17 @@ class Detached:
     """Work in a fork that this process does not wait for.
 
     The fork is no child of this process, which may wait for its own or count them: a fork between the two ends at once.
-    It holds no file of the process open but stderr, and hears no Ctrl-C of its terminal. Work as for `in_fork`.
+    It holds no file of the process open, prints nothing, and hears no Ctrl-C of its terminal. Work as for `in_fork`.
     """
 
     def __init__(self, work: Work) -> None:
         """Fork twice, and go on: that is the pause.
 
         Raises:
-            OSError: there is no memory for a fork.
+            OSError: there is no memory for a fork, or a library of the program does not bear one.
         """
+        if (library := not_to_fork_beside()) is not None:
+            raise OSError(f"no fork beside {library}")
         self._owner = os.getpid()
         self._answer = b""
         self._reads, writes = os.pipe()
@@ -79,9 +94,9 @@ class Detached:
 
     def ended(self, seconds: float = 0.0) -> bool:
         """Whether the work is done, waiting for it so long at most."""
-        until = time.monotonic() + seconds
+        until = monotonic() + seconds
         while self._reads >= 0:
-            if not _readable(self._reads, max(0.0, until - time.monotonic())):
+            if not _readable(self._reads, max(0.0, until - monotonic())):
                 return False
             piece = os.read(self._reads, CHUNK)
             self._answer += piece
@@ -116,14 +131,36 @@ class Detached:
             _reap(self._pid)  # where this is process 1, as in a container, it is a child after all
 
 
+def not_to_fork_beside() -> str | None:
+    """A library in this process whose threads make a fork hang or its driver fail; None where none is known."""
+    for module, library in LIBRARIES.items():
+        if module in sys.modules:
+            return library
+    mapped = read_file("/proc/self/maps")
+    return next((library for file, library in DRIVERS.items() if file in mapped), None)
+
+
 def _forked() -> int:
-    """Fork. 0 in the child."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with warnings.catch_warnings():
-        # Python 3.12 and later warn of locks that other threads hold; `work` takes none of theirs.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+    """Fork as `os.fork` does. 0 in the child.
+
+    Python 3.12 and later warn there of locks that other threads hold; `work` takes none of theirs. To ignore it would
+    change the filters of the program, which then shows warnings of its own again.
+    """
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    child = int(_fork())
+    if child == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        error = ctypes.get_errno()
+        python.PyOS_AfterFork_Parent()
+        if child < 0:
+            raise OSError(error, os.strerror(error))
+    return child
+
+
+_fork = ctypes.PyDLL(None, use_errno=True).fork
+"""Of the C library, keeping the interpreter's lock."""
 
 
 def _reap(child: int) -> None:
@@ -142,7 +179,7 @@ def _detach(work: Work, pipe: int) -> None:
     """In the first fork: make the one that works, tell its id before it can answer, and end."""
     code = 1
     try:
-        child = os.fork()
+        child = _forked()
         if child == 0:
             _work_apart(work, pipe)
         code = 0
@@ -157,11 +194,11 @@ def _work_apart(work: Work, pipe: int) -> None:
     signal.alarm(LONGEST)
     os.write(pipe, os.getpid().to_bytes(ID))
     nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
     os.closerange(FIRST, pipe)
     os.closerange(pipe + 1, MOST)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)  # the program's may have been another file
+    sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)  # the program's may have been other files
     _answer(work, pipe)
 
 

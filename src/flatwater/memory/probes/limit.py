@@ -1,11 +1,9 @@
 """How much memory this process can come to: by the machine, by its container, and by the shell's limits."""
 
 import resource
-import sys
-
-import psutil
 
 from flatwater.memory.probes.cgroup import memory_headroom
+from flatwater.memory.probes.proc import available_bytes, counters_of
 from flatwater.memory.probes.process import resident_bytes
 
 
@@ -16,16 +14,16 @@ def limits() -> dict[str, int]:
     `ulimit -v` and `ulimit -d` are the shell's limits on addresses and data; each is left out where nothing is set.
     """
     resident = resident_bytes()
-    found = {"RAM": resident + int(psutil.virtual_memory().available)}
+    found = {"RAM": resident + available_bytes()}
     group = memory_headroom()
     if group is not None:
         found["cgroup"] = resident + group
-    memory = psutil.Process().memory_info()
+    used_of = counters_of("/proc/self/status")
     for name, kind, used in (
-        ("ulimit -v", resource.RLIMIT_AS, memory.vms),
-        ("ulimit -d", resource.RLIMIT_DATA, memory.data if sys.platform == "linux" else memory.rss),
+        ("ulimit -v", resource.RLIMIT_AS, used_of["VmSize"]),
+        ("ulimit -d", resource.RLIMIT_DATA, used_of["VmData"]),
     ):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:
-            found[name] = resident + max(0, soft - int(used))
+            found[name] = resident + max(0, soft - used)
     return found

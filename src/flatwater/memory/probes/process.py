@@ -5,18 +5,16 @@ processes are busy: with two torch threads beside one busy process, tiny network
 """
 
 import os
-import sys
 import time
 from dataclasses import dataclass
 
-import psutil
-
 from flatwater.memory.probes.cgroup import quota_cores
 from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.probes.proc import ticks_of_cores
 
 
 def resident_bytes() -> int:
-    """Bytes of memory that this process has in RAM now, shared pages included. Takes a few microseconds on Linux."""
+    """Bytes of memory that this process has in RAM now, shared pages included. Takes a few microseconds."""
     return footprint().resident
 
 
@@ -41,7 +39,7 @@ def whole_cores(allowed: int, load: float, quota: float) -> int:
 
 def allowed_cores() -> set[int]:
     """Numbers of the cores that the affinity mask leaves to this process."""
-    return os.sched_getaffinity(0) if sys.platform == "linux" else set(range(os.cpu_count() or 1))
+    return os.sched_getaffinity(0)
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,6 @@ def load_elsewhere(before: Sample, after: Sample) -> float:
 
 
 def _busy_seconds() -> float:
-    """Seconds since boot that the allowed cores were not idle (psutil reads /proc/stat on Linux)."""
-    cores = psutil.cpu_times(percpu=True)
-    allowed = allowed_cores() & set(range(len(cores)))
-    # Guest time is part of user time already, and waiting for a disk leaves the core free. macOS has no iowait.
-    not_work = {"idle", "iowait", "guest", "guest_nice"}
-    return float(sum(value for n in allowed for name, value in cores[n]._asdict().items() if name not in not_work))
+    """Seconds since boot that the allowed cores were not idle."""
+    cores, ticks = allowed_cores(), os.sysconf("SC_CLK_TCK")
+    return sum(busy for core, busy in ticks_of_cores().items() if core in cores) / ticks

@@ -9,15 +9,15 @@ import ctypes
 import os
 import signal
 import sys
-import time
-import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from types import FrameType, FunctionType, MethodType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 
+from flatwater.memory.probes.bound import process_id, sleep, write_whole
 from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.probes.untraced import hidden
 from flatwater.memory.watch.boundaries import TICK_SECONDS
+from flatwater.memory.watch.guard import Guard
 
 FOLDER, UNIT, LIMIT = "FLATWATER_WATCH_FOLDER", "FLATWATER_WATCH_UNIT", "FLATWATER_WATCH_LIMIT"
 PYTHONPATH, PACKAGE = "FLATWATER_WATCH_PYTHONPATH", "FLATWATER_WATCH_PACKAGE"
@@ -47,14 +47,14 @@ def begin(told: dict[str, str]) -> None:
     if _launches() or os.environ.get("LOCAL_RANK", "0") != "0":
         os.environ.update(_handed_on(told))
         return
-    claim = Path(told[FOLDER], "claim")
+    claim = os.path.join(told[FOLDER], "claim")  # noqa: PTH118  (texts: programs replace what a Path is made of)
     try:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
-    spool = Path(told[FOLDER], f"{os.getpid()}.json")
-    guarded = Guarded(spool.with_suffix(".fault"))
-    guarded.run(_watch, told, claim, spool, guarded)
+    own = os.path.join(told[FOLDER], str(process_id()))  # noqa: PTH118
+    guard = Guard(lambda sentence: write_whole(f"{own}.fault", sentence))
+    guard.run(_watch, told, claim, own, guard)
 
 
 def _launches() -> bool:
@@ -69,7 +69,15 @@ def _handed_on(told: dict[str, str]) -> dict[str, str]:
     return told | {"PYTHONPATH": inject if before is None else os.pathsep.join((inject, before))}
 
 
-def _watch(told: dict[str, str], claim: Path, spool: Path, guarded: "Guarded") -> None:
+def _watch(told: dict[str, str], claim: str, own: str, guard: Guard) -> None:
+    """Begin.
+
+    Args:
+        told: the runner's variables.
+        claim: file that says that a process of the command is watched.
+        own: path of this process's files in the runner's folder, without their suffixes.
+        guard: of all that the watch does here.
+    """
     before = footprint().anonymous
     from flatwater.memory.watch.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
     from flatwater.memory.watch.steps import find_steps, lose_steps  # noqa: PLC0415
@@ -77,23 +85,23 @@ def _watch(told: dict[str, str], claim: Path, spool: Path, guarded: "Guarded") -
     unit = told.get(UNIT)
     limit = int(told[LIMIT]) if LIMIT in told else None
     ticks = unit is None or unit == IN_TIME
-    watch = ProcessWatch(None if unit == IN_TIME else unit, None, limit, spool, guarded.run)
+    watch = ProcessWatch(None if unit == IN_TIME else unit, None, limit, f"{own}.json", guard)
     watch.cost_bytes = max(0, footprint().anonymous - before)
-    owner = os.getpid()
+    owner, remove, kill = process_id(), os.unlink, os.kill
 
     def end() -> None:
-        if os.getpid() == owner:
+        if process_id() == owner:
             lose_steps()
-            guarded.run(watch.close)
-            guarded.run(_note_nameless, spool.with_suffix(".unseen"))
-            guarded.over = True
-            claim.unlink(missing_ok=True)
+            guard.run(watch.close)
+            guard.run(_note_nameless, f"{own}.unseen")
+            guard.over = True
+            guard.ask(None, remove, claim)
 
     def forked() -> None:
         lose_steps()
-        guarded.over = True
-        if guarded.thread != _thread.get_ident():  # else the watch forked, and asks there for the lines that it traced
-            watch.abandon()
+        guard.over = True
+        if guard.thread != _thread.get_ident():  # else the watch forked, and asks there for the lines that it traced
+            guard.ask(None, watch.abandon)
         if signal.getsignal(signal.SIGTERM) is terminated:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -101,99 +109,62 @@ def _watch(told: dict[str, str], claim: Path, spool: Path, guarded: "Guarded") -
         """Write what is known, then die of the signal as the program would have."""
         end()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
+        kill(process_id(), signal.SIGTERM)
 
     gates = {} if unit == IN_TIME else find_steps(watch.step)
     if ticks:
         watch.boundaries.grant_to_(gates)
-        _tick(guarded, watch.tick)
-    atexit.register(end)
-    os.register_at_fork(after_in_child=forked)
+        _tick(guard, watch.tick)
+    atexit.register(hidden(end))
+    os.register_at_fork(after_in_child=hidden(forked))
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, terminated)
 
 
-class Guarded:
-    """Runs what the watch does: what goes wrong in it must not go wrong in the program."""
-
-    def __init__(self, faults: Path) -> None:
-        """Nothing has gone wrong yet.
-
-        Args:
-            faults: file for a traceback, which the runner tells of.
-        """
-        self.over = False
-        """Set at the end, and after a fault."""
-        self.thread: int | None = None
-        """Where the watch is at work."""
-        self._faults = faults
-
-    def run(self, work: Callable[..., None], *given: object) -> None:
-        """Work, unless it is over."""
-        if self.over:
-            return
-        outer, self.thread = self.thread, _thread.get_ident()
-        try:
-            work(*given)
-        except Exception as fault:  # whatever it is: the edge between the watch and somebody else's program
-            if _of_a_handler(fault):
-                raise
-            self.over = True
-            with suppress(OSError):
-                self._faults.write_text(traceback.format_exc(), encoding="utf-8")
-        finally:
-            self.thread = outer
-
-
-def _of_a_handler(fault: Exception) -> bool:
-    """Whether a signal handler of the program raised it, a time limit for example: they run in the watch as well."""
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    functions = [handler.__func__ if isinstance(handler, MethodType) else handler for handler in handlers]
-    codes = {function.__code__ for function in functions if isinstance(function, FunctionType)}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(fault.__traceback__))
-
-
-def _tick(guarded: Guarded, step: Callable[[int], int]) -> None:
+def _tick(guard: Guard, step: Callable[[int], int]) -> None:
     """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
 
     It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
-    torch operations can be traced. Not while a module is imported: that grows, and is no step. Nor in a fork that was
-    made between request and call.
+    torch operations can be traced. Not while a module is imported: that grows, and is no step. Not in a trace function
+    of the program, nor in a fork that was made between request and call. No debugger or coverage tool of the program
+    sees it.
     """
-    waiting = _thread.allocate_lock()  # held from the request to the call
-    owner = os.getpid()
+    # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
+    # waits makes CPython 3.11 enter a traced function for ever.
+    waiting = _thread.allocate_lock()
+    owner = process_id()
     passed = needed = 1
 
-    def call() -> bool:
-        """Always false, which is 0: any other answer is an error."""
-        if guarded.over:  # perhaps the interpreter is half taken down
-            return False
-        if waiting.locked():
-            waiting.release()
-        if os.getpid() == owner:
-            guarded.run(tick)
-        return False
+    def call() -> None:
+        try:
+            if not guard.over and process_id() == owner:  # over: perhaps the interpreter is half taken down
+                guard.run(tick)
+        finally:
+            if waiting.locked():
+                waiting.release()
 
     def tick() -> None:
         nonlocal needed
-        busy = _imports(sys._getframe()) or _cannot_fork()  # noqa: SLF001  (the only way up the stack)
+        frame = sys._getframe()  # noqa: SLF001  (the only way up the stack)
+        busy = _imports(frame) or _traces(frame) or _cannot_fork()
         needed = 1 if busy else step(passed)
 
     # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
     # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
-    asked = type("Asked", (), {"__bool__": lambda _: call()})()
+    asked = type("Asked", (), {"__bool__": staticmethod(hidden(call))})()
     ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+    request = ctypes.pythonapi.Py_AddPendingCall
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
 
     def run() -> None:
         nonlocal passed
-        while not guarded.over:
-            if waiting.acquire(blocking=False):
-                ctypes.pythonapi.Py_AddPendingCall(ask, ctypes.py_object(asked))
+        while not guard.over:
+            if waiting.acquire(blocking=False) and request(ask, ctypes.py_object(asked)):
+                waiting.release()  # the queue is full
             passed = needed
             # Waking up is what costs: a program that often gives the interpreter's lock away fights over it until this
             # thread has it (`bench_watch.py --parts steps`).
-            time.sleep(passed * TICK_SECONDS)
+            sleep(passed * TICK_SECONDS)
 
     _thread.start_new_thread(run, ())
 
@@ -217,7 +188,27 @@ def _imports(frame: FrameType | None) -> bool:
     return False
 
 
-def _note_nameless(note: Path) -> None:
+def _traces(frame: FrameType | None) -> bool:
+    """Whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
+
+    CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns.
+    Whoever asks for the frame's locals meanwhile changes them.
+    """
+    outer = _code_of(sys.gettrace())
+    while frame is not None:
+        back = frame.f_back
+        if frame.f_code is outer or (back is not None and _code_of(back.f_trace) is frame.f_code):
+            return True
+        frame = back
+    return False
+
+
+def _code_of(traces: object) -> CodeType | None:
+    function = traces.__func__ if isinstance(traces, MethodType) else traces
+    return function.__code__ if isinstance(function, FunctionType) else None
+
+
+def _note_nameless(note: str) -> None:
     """Write down which code of the program has no file: what its functions hold cannot be told by file and line."""
     main = vars(sys.modules["__main__"])
     functions = [
@@ -238,7 +229,7 @@ def _note_nameless(note: Path) -> None:
     if frozen:
         sentences.append(f"frozen modules have no file: what they hold is not looked at: {_few(frozen)}")
     if sentences:
-        note.write_text("\n".join(sentences), encoding="utf-8")
+        write_whole(note, "\n".join(sentences))
 
 
 def _few(names: Sequence[str]) -> str:

@@ -8,9 +8,10 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from math import ceil, inf
-from time import monotonic
 
+from flatwater.memory.probes.bound import monotonic
 from flatwater.memory.watch.gates import Gate
+from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.samples import Part, Samples
 
 TICK = "tick"
@@ -26,12 +27,14 @@ NEVER = "the beginning"
 class Boundaries:
     """Counts and times what is passed, and says so to the watch each time that it looks at the clock."""
 
-    def __init__(self, looked: Callable[[str, float], bool]) -> None:
+    def __init__(self, looked: Callable[[str, float], bool], guard: Guard | None = None) -> None:
         """Nothing has been passed yet.
 
         Args:
             looked: told of the kind and the monotonic time whenever the clock is looked at. Says whether it took time.
+            guard: of the watch; after a fault boundaries are counted only.
         """
+        self._guard = guard or Guard()
         self.seconds: dict[Part, float] = defaultdict(float)
         """From the kind of one boundary to that of the next."""
         self._looked = looked
@@ -72,7 +75,7 @@ class Boundaries:
         self._counts[kind] += passed
         if self._looking.acquire(blocking=False):
             try:
-                self._look(kind)
+                self._guard.run(self._look, kind)
             finally:
                 self._looking.release()
 

@@ -91,7 +91,9 @@ def _hooks(unit: str, budget: str | int | None, *, report: bool) -> tuple[_Hook,
         self.watch.open()
 
     def step(self: Any, *_: object, **__: object) -> None:  # noqa: ANN401
-        self.watch.step()
+        # A trainer inside of this one has closed it, or the trainer resumes without telling that it begins.
+        if self.watch is not None and self.watch.is_open:
+            self.watch.step()
 
     def end(self: Any, *_: object, **__: object) -> None:  # noqa: ANN401
         if self.watch is not None:  # a trainer may fail before it begins

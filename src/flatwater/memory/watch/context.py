@@ -5,7 +5,6 @@ other people's trainers open and close the same watch.
 """
 
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +16,10 @@ from flatwater.errors import ConfigError
 from flatwater.memory.leaks.finding import Finding
 from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.leaks.verdict import MOST
+from flatwater.memory.probes.bound import monotonic
+from flatwater.memory.probes.untraced import untraced
+from flatwater.memory.watch import spool
+from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.process import ProcessWatch
 from flatwater.memory.watch.terminal import lines_of
 from flatwater.units import parse_bytes
@@ -64,7 +67,10 @@ class Watch:
         if limit is not None and limit <= 0:
             raise ConfigError(f"watch: budget = {budget!r}: must be positive, such as '8GiB'; None takes the machine's")
         self._unit, self._limit, self._report, self._yields = unit, limit, report, yields
+        self._reading, self._telling = Guard(), Guard()
+        self._began = False
         self._process: ProcessWatch | None = None
+        """None before it is open, and where it could not begin."""
         self._end: tuple[list[Finding], dict[str, Any]] | None = None
         """What was known when it was closed."""
         self._told: set[tuple[str, str]] = set()
@@ -85,7 +91,7 @@ class Watch:
         Raises:
             ConfigError: this watch was used before, or another is open.
         """
-        if self._process is not None:
+        if self._began:
             raise ConfigError(
                 "this watch has been used: each `with` needs one of its own, `with flatwater.watch() as w:`."
             )
@@ -96,8 +102,17 @@ class Watch:
             )
         if _open:
             _open[0].close()
-        self._process = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit)
+        self._began = True
+        self._process = self._reading.ask(None, untraced, self._begun)
         _open.append(self)
+
+    def _begun(self) -> ProcessWatch:
+        return ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `step` may be called."""
+        return self._began and self._end is None
 
     def step(self) -> None:
         """Say that a round is done.
@@ -105,11 +120,13 @@ class Watch:
         Raises:
             ConfigError: the watch is not open.
         """
-        if self._process is None or self._end is not None:
+        if not self.is_open:
             raise ConfigError("step: the watch is not open. Call it inside of `with flatwater.watch() as w:`.")
+        if self._process is None:
+            return
         self._process.step(self._unit)
-        if self._report and time.monotonic() >= self._look_due:
-            self._look(self._process)
+        if self._report and monotonic() >= self._look_due:
+            self._telling.run(self._look, self._process)
 
     def findings(self) -> list[Finding]:
         """What grows, most bytes first; after the end, what was known then.
@@ -117,7 +134,10 @@ class Watch:
         Raises:
             ConfigError: the watch was never opened.
         """
-        return self._opened().findings() if self._end is None else self._end[0]
+        self._demand_begun()
+        if self._end is not None:
+            return self._end[0]
+        return [] if self._process is None else self._reading.ask([], untraced, self._process.findings)
 
     def summary(self) -> dict[str, Any]:
         """What `flatwater watch --json` writes: steps, growth, the share explained, the watch's own cost, findings.
@@ -125,31 +145,52 @@ class Watch:
         Raises:
             ConfigError: the watch was never opened.
         """
-        return self._opened().summary() if self._end is None else self._end[1]
+        self._demand_begun()
+        return self._summed_up(None) if self._end is None else self._end[1]
 
     def close(self) -> None:
         """End, and print what was found; `with` does it. A second call does nothing."""
-        if self._process is None or self._end is not None:
+        if not self.is_open:
             return
-        found = self._process.conclude()
-        # A reading is not taken at every step: the last may be some steps ago.
-        self._end = found, self._process.summary(found) | {"steps": self._process.boundaries.counts.get(self._unit, 0)}
-        self._process.close(conclude=False)
+        process, found = self._process, list[Finding]()
+        if process is not None:
+            found = self._reading.ask(found, untraced, process.conclude)
+        self._end = found, self._summed_up(found)
+        if process is not None:
+            self._reading.ask(None, untraced, lambda: process.close(conclude=False))
         _open.remove(self)
         if self._report:
-            _print(lines_of(self._end[1]))
+            self._telling.run(untraced, self._tell_end)
+        self._end = found, self._end[1] | {"unseen": list(dict.fromkeys([*self._end[1]["unseen"], *self._faults()]))}
 
-    def _opened(self) -> ProcessWatch:
-        if self._process is None:
+    def _tell_end(self) -> None:
+        _print(lines_of(self.summary()))
+
+    def _summed_up(self, found: list[Finding] | None) -> dict[str, Any]:
+        """The summary, with the faults of the watch; where it could not be made, with nothing else."""
+        process, program = self._process, " ".join(sys.argv)
+        known: dict[str, Any] | None = (
+            None if process is None else self._reading.ask(None, untraced, process.summary, found)
+        )
+        if process is None or known is None:
+            return spool.unwatched(program, "") | {"unseen": self._faults()}
+        # A reading is not taken at every step: the last may be some steps ago.
+        steps = process.boundaries.counts.get(self._unit, 0)
+        return known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}
+
+    def _faults(self) -> list[str]:
+        return list(dict.fromkeys([*self._reading.faults, *self._telling.faults]))
+
+    def _demand_begun(self) -> None:
+        if not self._began:
             raise ConfigError("the watch has not begun. Use it as `with flatwater.watch() as w:`.")
-        return self._process
 
     def _look(self, process: ProcessWatch) -> None:
         """Print what is new."""
-        began = time.monotonic()
+        began = monotonic()
         news = [found for found in process.findings() if (found.verdict, found.owner) not in self._told]
         self._told |= {(found.verdict, found.owner) for found in news}
-        ended = time.monotonic()
+        ended = monotonic()
         self._look_due = ended + max(LOOK_EVERY, (ended - began) / LOOK_SHARE)
         if news:
             _print([f"flatwater, {self._unit} {process.boundaries.counts[self._unit]}:", *_told(news)])

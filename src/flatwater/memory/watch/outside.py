@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from flatwater.errors import ConfigError
 from flatwater.memory.leaks.drift import Series, Slope, drifting
 from flatwater.memory.leaks.finding import Finding, Verdict, fingerprint
 from flatwater.memory.leaks.record import MIB
 from flatwater.memory.leaks.verdict import Growth, foremost, judge_rest
 from flatwater.memory.probes.mappings import descendants
+from flatwater.memory.probes.proc import available_bytes, command_of, counters_of
 
 LOOKS = 40
 """Readings, spread over the time."""
@@ -29,6 +28,7 @@ KINDS: dict[str, tuple[Verdict, str, str]] = {
     "workers": ("native", "worker processes", "private bytes of the processes below it"),
 }
 """Counter of /proc/PID/status -> verdict, owner, content."""
+_OWN = tuple(name for name in KINDS if name != "workers")
 UNSEEN = (
     "objects, owners and lines: from outside only totals are visible. Run it with `flatwater watch -- COMMAND` instead",
     "what the allocator has freed and kept: a growth told as native may be retention",
@@ -93,27 +93,22 @@ def _program(pid: int) -> str:
         raise ConfigError(f"--attach {pid}: needs /proc, which this system has not. Use `flatwater watch -- COMMAND`.")
     if _counters(pid) is None:
         raise ConfigError(f"--attach {pid}: there is no such process, or it belongs to another user")
-    return " ".join(psutil.Process(pid).cmdline()) or psutil.Process(pid).name()
+    return command_of(pid)
 
 
 def _counters(pid: int) -> dict[str, int] | None:
     """Bytes by name of the counter; None where the process has ended."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
-        found = {
-            name: int(rest.split()[0]) * 1024
-            for name, _, rest in (line.partition(":") for line in lines)
-            if name == "VmRSS" or name in KINDS
-        }
-        return found | {"workers": descendants(pid).private} if "VmRSS" in found else None
-    except (OSError, psutil.Error):
+        found = counters_of(f"/proc/{pid}/status")
+        return {name: found[name] for name in ("VmRSS", *_OWN)} | {"workers": descendants(pid).private}
+    except (OSError, KeyError):  # a process that has ended and is not waited for has no counters
         return None
 
 
 def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
     steps, resident = looks.resident.steps, looks.resident.values
     now = int(resident[-1])
-    most = now + int(psutil.virtual_memory().available) if limit is None else limit
+    most = now + available_bytes() if limit is None else limit
     grown = int(resident[-1] - resident[0])
     slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
     growth = Growth(round(steps[-1]), now, most, slope, "second")

@@ -6,19 +6,19 @@ that passed the boundary.
 """
 
 import threading
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from flatwater.memory.leaks.census import Census
 from flatwater.memory.leaks.finding import Finding
 from flatwater.memory.leaks.monitor import Monitor, Reading
 from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.probes.bound import monotonic, process_seconds, thread_seconds
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.watch.books import Row, converted, has_grown, keep_, mostly_held, scale_of
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
+from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.measured import Marks, mark_
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import LARGE, Pages, find_
@@ -45,8 +45,8 @@ class ProcessWatch:
         unit: str | None = None,
         roots: Roots | None = None,
         limit: int | None = None,
-        spool: Path | None = None,
-        guard: Callable[..., None] | None = None,
+        spool: str | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """Look at nothing yet: the first boundary is the first reading.
 
@@ -55,13 +55,13 @@ class ProcessWatch:
             roots: where a census begins; the user's modules and frames by default.
             limit: bytes at which the process must stop; what the machine gives by default.
             spool: file that always has the newest summary.
-            guard: calls what may fail.
+            guard: of all that is done at a boundary.
         """
-        self.boundaries = Boundaries(self._looked)
+        self._guard = guard or Guard()
+        self.boundaries = Boundaries(self._looked, self._guard)
         self.step = self.boundaries.step
         self.censuses = 0
         """Taken so far, to their end."""
-        self._guard = guard or (lambda work, *given: work(*given))
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
         self._pace: Pace | None = None
         self._closed = False
@@ -69,7 +69,7 @@ class ProcessWatch:
         self._anchor: str | None = unit
         self._aside: str | None = None
         """A boundary at which a census goes on that is under way."""
-        self._began_cpu = time.process_time()
+        self._began_cpu = process_seconds()
         self._spooled = self._read_at = self._cost_seconds = 0.0
         self._begin()
 
@@ -98,7 +98,7 @@ class ProcessWatch:
     def _looked(self, kind: str, now: float) -> bool:
         """Read memory if that is due."""
         if due := now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
-            self._guard(self._arrive, kind, now)
+            self._guard.run(untraced, self._arrive, kind, now)
         return due
 
     def _arrive(self, kind: str, now: float) -> None:
@@ -121,9 +121,9 @@ class ProcessWatch:
         """Go on with a census that is under way: it needs no boundary, and many programs pass one a second."""
         assert self._pace is not None  # noqa: S101  (a census is under way)
         if overdrawn(self._pace, now, share_of(digging=self._monitor.digging, counting=True)) <= 0:
-            cpu = time.thread_time()
+            cpu = thread_seconds()
             self._monitor.censuses.go_on(SLICE)
-            took = time.thread_time() - cpu
+            took = thread_seconds() - cpu
             self._pace.spent += took
             self._cost_seconds += took
             self._rates.leave_out_(took)
@@ -140,7 +140,7 @@ class ProcessWatch:
     def _read(self, now: float) -> None:
         """Take a reading and let the monitor judge it."""
         assert self._pace is not None  # noqa: S101  (set by _start)
-        cpu = time.thread_time()
+        cpu = thread_seconds()
         reading = self._reading()
         if self._rows and reading.step <= self._rows[-1].reading.step:
             return
@@ -156,10 +156,10 @@ class ProcessWatch:
         look_(self._workers, reading.step)
         for finding in news:
             self._since[finding.owner] = reading.step
-        if time.thread_time() - cpu > LONG:  # what was made here is nobody's growth
+        if thread_seconds() - cpu > LONG:  # what was made here is nobody's growth
             self._own += max(0, footprint().resident - reading.resident)
-        ended = self._read_at = time.monotonic()
-        took = time.thread_time() - cpu
+        ended = self._read_at = monotonic()
+        took = thread_seconds() - cpu
         told = {
             "digging": self._monitor.digging,
             "counting": counting or self._monitor.censuses.under_way,
@@ -171,7 +171,7 @@ class ProcessWatch:
         self._anchor = self._unit or self._pace.anchor
         self._aside = TICK if self._monitor.censuses.under_way else None
         self._save(ended, at_once=bool(news))
-        own = time.thread_time() - cpu
+        own = thread_seconds() - cpu
         self._cost_seconds += own
         if tracing or reading.rates:
             self._rates.begin_(reading.step)
@@ -207,7 +207,7 @@ class ProcessWatch:
         reading = self._reading()
         if reading.step > self._rows[-1].reading.step and not self._monitor.tracing:
             self._monitor.observe(reading, trace=False)
-            self._keep(reading, time.monotonic() - self._pace.began)
+            self._keep(reading, monotonic() - self._pace.began)
             self._monitor.count(seconds=LAST)
 
     def _keep(self, reading: Reading, seconds: float) -> None:
@@ -251,14 +251,14 @@ class ProcessWatch:
         Args:
             found: findings to tell, if others than those of now.
         """
-        cpu = time.process_time() - self._began_cpu
+        cpu = process_seconds() - self._began_cpu
         spent = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
         return summary_of(
             self._rows,
             self.findings() if found is None else found,
             unit=self._unit,
             counts=self.boundaries.counts,
-            seconds=0.0 if self._pace is None else time.monotonic() - self._pace.began,
+            seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         ) | {"cost": {"cpu_share": spent, "bytes": self.cost_bytes}, "processes": 1 + self._workers.count}
 
     cost_bytes = 0

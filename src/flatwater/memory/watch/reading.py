@@ -1,10 +1,11 @@
 """Taking one reading of this process, and what no reading can show."""
 
-import time
 from collections.abc import Mapping, Sequence
 
 from flatwater.memory.leaks.record import Reading
 from flatwater.memory.probes.allocator import Totals, totals
+from flatwater.memory.probes.bound import monotonic, process_seconds
+from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.watch.books import Row, settled
 from flatwater.memory.watch.pace import REGULAR
@@ -32,10 +33,10 @@ class Allocator:
 
     def now(self) -> Totals | None:
         """Its totals; None where it does not tell."""
-        began = time.monotonic()
+        began = monotonic()
         if began >= self._due:
             self._known = totals()
-            took = time.monotonic() - began
+            took = monotonic() - began
             self._due = began + took / ALLOCATOR if took > SLOW else 0.0
         return self._known
 
@@ -49,7 +50,7 @@ class Rates:
 
     def begin_(self, clock: int) -> None:
         """Measure from here on."""
-        self._since = time.process_time(), clock
+        self._since = process_seconds(), clock
 
     def leave_out_(self, seconds: float) -> None:
         """Go on with the same stretch, but for CPU seconds that were not the program's."""
@@ -61,7 +62,7 @@ class Rates:
         if self._since is None:
             self.begin_(clock)
             return {}
-        spent, passed = time.process_time() - self._since[0], clock - self._since[1]
+        spent, passed = process_seconds() - self._since[0], clock - self._since[1]
         return {"the program": passed / spent} if spent >= RATE_CPU and passed >= REGULAR else {}
 
 
@@ -100,4 +101,6 @@ def unseen_in(rows: Sequence[Row]) -> list[str]:
         unseen.append(f"{len(rows)} readings are too few to tell growth from warm-up")
     if rows and rows[-1].reading.free is None:
         unseen.append("this C library does not tell what it has freed and kept")
+    if (library := not_to_fork_beside()) is not None:
+        unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang beside {library}")
     return unseen

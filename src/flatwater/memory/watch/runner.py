@@ -22,6 +22,7 @@ from flatwater.memory.watch import boot, spool
 FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same group of processes."""
 KILLED = 128
+NO_PYTHON = "no Python program was seen: it was started with -I, -E or -S, or failed before its first line"
 
 
 @dataclass(frozen=True)
@@ -134,36 +135,19 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
 def _summary(folder: Path, command: Sequence[str], code: int) -> dict[str, Any]:
     """What the longest of the watched processes left."""
     found = spool.read_spools(folder)
-    summary = found[0] if found else unseen(" ".join(command))
+    summary = found[0] if found else spool.unwatched(" ".join(command), NO_PYTHON)
     if not summary.pop("ended", False) and found:
         summary["unseen"].append("the program ended at once: what it did in its last two seconds at most is missing")
-    faults = [f"the watch failed: {_lines(fault)[-1]}" for fault in sorted(folder.glob("*.fault"))]
-    if faults and not found:  # it was seen, and nothing could be read
+    faults, old = _notes(folder, "fault"), _notes(folder, "old")
+    if not found and (faults or old):  # it was seen, and nothing could be read
         summary["unseen"].clear()
-    summary["unseen"] += faults
-    for note in sorted(folder.glob("*.unseen")):
-        summary["unseen"] += _lines(note)
+    if not found:  # else another program of the command was new enough, and was watched
+        faults += old
+    summary["unseen"] += [*faults, *_notes(folder, "unseen")]
     return {**summary, "program": " ".join(command[1:]) or command[0], "exit_code": code}
 
 
-def _lines(note: Path) -> list[str]:
-    return note.read_text(encoding="utf-8").strip().splitlines()
-
-
-def unseen(program: str) -> dict[str, Any]:
-    """The summary of a program that was not watched."""
-    return {
-        "program": program,
-        "unit": "second",
-        "steps": 0,
-        "seconds": 0.0,
-        "readings": 0,
-        "resident_bytes": 0,
-        "resident_growth_bytes": 0,
-        "explained_share": 0.0,
-        "cost": {"cpu_share": 0.0, "bytes": 0},
-        "processes": 0,
-        "findings": [],
-        "unseen": ["no Python program was seen: it was started with -I, -E or -S, or failed before its first line"],
-        "series": {"seconds": [], "steps": [], "resident_bytes": [], "file_bytes": [], "freed_bytes": []},
-    }
+def _notes(folder: Path, kind: str) -> list[str]:
+    """The sentences that processes of the command left, each once."""
+    lines = [line for note in sorted(folder.glob(f"*.{kind}")) for line in note.read_text("utf-8").splitlines()]
+    return list(dict.fromkeys(line for line in lines if line.strip()))

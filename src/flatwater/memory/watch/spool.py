@@ -1,19 +1,45 @@
 """What a watched program knows of itself, in a file that is always whole: it outlives kill -9."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from flatwater.memory.probes.bound import write_whole
 
-def write_spool(path: Path, summary: dict[str, Any]) -> None:
+_as_json = json.JSONEncoder().encode
+"""Bound here: a program may replace `json.dumps`."""
+
+
+def write_spool(path: str, summary: dict[str, Any]) -> None:
     """Replace the file in one step. Not synced to disk: it must survive the process, not the machine."""
-    beside = path.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps(summary), encoding="utf-8")
-    beside.replace(path)
+    write_whole(path, _as_json(summary))
 
 
 def read_spools(folder: Path) -> list[dict[str, Any]]:
     """All summaries that the processes of one command left, the one that was watched longest first."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     return sorted(found, key=lambda summary: -float(summary["seconds"]))
+
+
+def unwatched(program: str, why: str) -> dict[str, Any]:
+    """The summary of a program of which nothing was read.
+
+    Args:
+        program: its command.
+        why: told as not seen.
+    """
+    return {
+        "program": program,
+        "unit": "second",
+        "steps": 0,
+        "seconds": 0.0,
+        "readings": 0,
+        "resident_bytes": 0,
+        "resident_growth_bytes": 0,
+        "explained_share": 0.0,
+        "cost": {"cpu_share": 0.0, "bytes": 0},
+        "processes": 0,
+        "findings": [],
+        "unseen": [why],
+        "series": {"seconds": [], "steps": [], "resident_bytes": [], "file_bytes": [], "freed_bytes": []},
+    }

@@ -1,12 +1,12 @@
 """The processes that a program starts: DataLoader workers, vector environments, pools. Summed by private bytes."""
 
-import time
 from dataclasses import dataclass, field, replace
 
 from flatwater.memory.leaks.drift import Series, drifting
 from flatwater.memory.leaks.finding import Finding, fingerprint
 from flatwater.memory.leaks.record import MIB, UNHELD_POINTS
 from flatwater.memory.leaks.verdict import Growth, judge_rest
+from flatwater.memory.probes.bound import monotonic, thread_seconds
 from flatwater.memory.probes.mappings import Processes, descendants
 
 SHARE = 1 / 500
@@ -44,13 +44,13 @@ def look_(workers: Workers, clock: int) -> None:
         workers: the sums so far.
         clock: boundaries passed.
     """
-    now = time.monotonic()
+    now = monotonic()
     if now < workers.due:
         return
-    cpu = time.thread_time()
+    cpu = thread_seconds()
     workers.family = family = descendants()
     workers.began = workers.began or now
-    workers.spent += time.thread_time() - cpu
+    workers.spent += thread_seconds() - cpu
     overdrawn = (workers.spent - CREDIT) / SHARE - (now - workers.began)
     workers.due = now + max(EVERY, overdrawn)
     if family.count != workers.count:  # others began or ended: what they had is no growth

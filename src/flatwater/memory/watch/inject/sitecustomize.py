@@ -1,62 +1,75 @@
 """Imported by Python before the program, from the front of PYTHONPATH. Begins the watch and takes itself out of sight.
 
-It needs nothing but the standard library until it knows that this process is to be watched, and leaves `sys.path`,
-the environment and the user's own `sitecustomize` as they would be without it.
+Any Python from 2.7 on can run this file: the interpreter may be too old for the watch, which is then said. It leaves
+`sys.path`, the environment and the user's own `sitecustomize` as they would be without it.
 """
 
-import importlib.machinery
-import importlib.util
 import os
 import sys
 
-_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (pathlib would be imported in every process)
+_OLDEST = (3, 11)
+_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _restore() -> dict[str, str]:
+def _restore():
+    # type: () -> dict[str, str]
     """Take the watch out of the environment and of `sys.path`; returns what it was told there."""
-    told = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("FLATWATER_WATCH_")}
+    told = dict((name, os.environ.pop(name)) for name in list(os.environ) if name.startswith("FLATWATER_WATCH_"))
     before = told.get("FLATWATER_WATCH_PYTHONPATH")
-    if before is None:
-        os.environ.pop("PYTHONPATH", None)
-    else:
+    if before is not None:
         os.environ["PYTHONPATH"] = before
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE or not entry]  # noqa: PTH100
+    else:
+        os.environ.pop("PYTHONPATH", None)
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE or not entry]
+    sys.path_importer_cache.pop(_HERE, None)
     return told
 
 
-def _package(folder: str) -> None:
+def _package(folder):
+    # type: (str) -> None
     """Make `flatwater` importable from where the runner has it, and nothing else that lies beside it."""
+    import importlib.util
+
     if importlib.util.find_spec("flatwater") is None:
         spec = importlib.util.spec_from_file_location(
-            "flatwater",
-            os.path.join(folder, "__init__.py"),  # noqa: PTH118
-            submodule_search_locations=[folder],
+            "flatwater", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
         )
-        assert spec is not None  # noqa: S101
-        assert spec.loader is not None  # noqa: S101
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["flatwater"] = module
         spec.loader.exec_module(module)
 
 
-def _next_sitecustomize() -> None:
-    """Run the one that Python would have run. Where there is none, this module stays: Python asks for it by name."""
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is None or spec.loader is None:
-        return
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["sitecustomize"] = module
-    spec.loader.exec_module(module)
+def _note(told, kind, sentence):
+    # type: (dict[str, str], str, str) -> None
+    """Leave the runner a sentence; nothing is ever printed in the program's own process."""
+    try:
+        with open(os.path.join(told["FLATWATER_WATCH_FOLDER"], "%d.%s" % (os.getpid(), kind)), "w") as note:
+            note.write(sentence)
+    except (OSError, IOError):  # a full disk: then it is not told
+        pass
 
 
-def _begin() -> None:
+def _begin():
+    # type: () -> None
     told = _restore()
-    if "FLATWATER_WATCH_FOLDER" in told:
+    if "FLATWATER_WATCH_FOLDER" not in told:
+        return
+    if sys.version_info < _OLDEST:
+        found = "%d.%d" % sys.version_info[:2]
+        _note(told, "old", "%s is Python %s; watch needs 3.11 or later" % (sys.executable, found))
+        return
+    try:
         _package(told["FLATWATER_WATCH_PACKAGE"])
-        from flatwater.memory.watch.boot import begin  # noqa: PLC0415
+        from flatwater.memory.watch.boot import begin
 
         begin(told)
+    except Exception as fault:  # the edge between the watch and somebody else's program
+        _note(told, "fault", "the watch failed: %s: %s" % (type(fault).__name__, fault))
 
 
 _begin()
-_next_sitecustomize()
+# The import of the one that Python would have found. What it raises, or that none is there, is told as without us.
+_kept = sys.modules.pop("sitecustomize", None)  # Python 2 clears the names of a module that nobody holds
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401  (a module of the user's, if there is one)

@@ -1,0 +1,77 @@
+"""The interpreter's clocks and system calls, whatever the program has put in their place.
+
+Programs and their libraries replace `time.sleep`, the clocks and functions of `os` (freezegun, gevent, pyfakefs), some
+of them in every module that has imported them. What the watch needs is made a second time, out of their sight: the
+functions of a builtin module are new objects whenever the module is initialised.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib.machinery import BuiltinImporter, ModuleSpec
+from importlib.util import module_from_spec
+from typing import Any
+
+CHUNK = 1 << 16
+
+
+def _again(name: str) -> dict[str, Any]:
+    """The names of a builtin module that is made anew; `sys.modules` keeps the one that it has."""
+    importer: Any = BuiltinImporter  # a class that is its own instance
+    module = module_from_spec(ModuleSpec(name, importer, origin="built-in"))
+    importer.exec_module(module)
+    return vars(module)
+
+
+_TIME, _SYSTEM = _again("time"), _again("posix")
+
+# `perf_counter` is CLOCK_MONOTONIC as well, and time-machine leaves its C function alone.
+monotonic: Callable[[], float] = _TIME["perf_counter"]
+thread_seconds: Callable[[], float] = _TIME["thread_time"]
+"""CPU time of this thread."""
+process_seconds: Callable[[], float] = _TIME["process_time"]
+sleep: Callable[[float], None] = _TIME["sleep"]
+
+process_id: Callable[[], int] = _SYSTEM["getpid"]
+names_in: Callable[[str], list[str]] = _SYSTEM["listdir"]
+"""Of a folder."""
+_open, _close, _read, _write, _rename = (_SYSTEM[name] for name in ("open", "close", "read", "write", "rename"))
+_READ: int = _SYSTEM["O_RDONLY"] | _SYSTEM["O_CLOEXEC"]
+_NEW: int = _SYSTEM["O_WRONLY"] | _SYSTEM["O_CREAT"] | _SYSTEM["O_TRUNC"] | _SYSTEM["O_CLOEXEC"]
+_MODE = 0o600
+
+
+def read_file(path: str) -> bytes:
+    """The whole of a file.
+
+    Raises:
+        OSError: it cannot be opened or read.
+    """
+    file = _open(path, _READ)
+    try:
+        pieces = []
+        while piece := _read(file, CHUNK):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        _close(file)
+
+
+def read_text(path: str) -> str:
+    """The same as text; what is no UTF-8 is replaced."""
+    return read_file(path).decode("utf-8", "replace")
+
+
+def write_whole(path: str, content: str) -> None:
+    """Write a file, or replace one, in one step: nobody ever reads a half of it. It is not synced to the disk.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    beside, rest = f"{path}.{process_id()}", memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape"))
+    file = _open(beside, _NEW, _MODE)
+    try:
+        while rest:
+            rest = rest[_write(file, rest) :]
+    finally:
+        _close(file)
+    _rename(beside, path)

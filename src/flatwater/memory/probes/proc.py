@@ -1,0 +1,65 @@
+"""What Linux tells of processes in `/proc`, read without any library: the watch runs in interpreters that have none."""
+
+from collections import defaultdict
+
+from flatwater.memory.probes.bound import names_in, process_id, read_text
+
+KIB = 1024
+
+
+def counters_of(path: str) -> dict[str, int]:
+    """The lines `Name: 12 kB` of a file such as `/proc/self/status` in bytes; other lines are left out.
+
+    Raises:
+        OSError: there is no such file, the process has ended, or it belongs to another user.
+    """
+    found: dict[str, int] = {}
+    for line in read_text(path).splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words[1:] == ["kB"]:
+            found[name] = found.get(name, 0) + int(words[0]) * KIB
+    return found
+
+
+def available_bytes() -> int:
+    """What the machine can give without swapping."""
+    return counters_of("/proc/meminfo")["MemAvailable"]
+
+
+def below(pid: int | None = None) -> list[int]:
+    """The processes that one has started, this one by default, and those that these have started; in that order."""
+    children = defaultdict[int, list[int]](list)
+    for name in names_in("/proc"):
+        if name.isdecimal():
+            try:
+                # The name of a program, in parentheses, may have spaces and parentheses; state and parent follow.
+                parent = int(read_text(f"/proc/{name}/stat").rpartition(")")[2].split()[1])
+            except OSError:  # it ended meanwhile
+                continue
+            children[parent].append(int(name))
+    found = [process_id() if pid is None else pid]
+    for process in found:
+        found += children[process]
+    return found[1:]
+
+
+def command_of(pid: int) -> str:
+    """The words of its command line; of a process without one its name in brackets, as `ps` shows it.
+
+    Raises:
+        OSError: it has ended.
+    """
+    words = " ".join(read_text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
+    return words or f"[{read_text(f'/proc/{pid}/comm').strip()}]"
+
+
+def ticks_of_cores() -> dict[int, int]:
+    """Ticks since boot that each core was not idle, by its number. Waiting for a disk leaves a core free."""
+    busy = {}
+    for line in read_text("/proc/stat").splitlines():
+        name, *numbers = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, _idle, _iowait, irq, softirq, steal, *_guests = map(int, numbers)
+            busy[int(name[3:])] = user + nice + system + irq + softirq + steal
+    return busy

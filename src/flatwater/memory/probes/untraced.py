@@ -1,0 +1,53 @@
+"""Work that no debugger, profiler or coverage tool of the program sees, and that leaves their state as it was.
+
+CPython counts for each thread whether tracing is suspended (3.11 and later; `sys.monitoring` heeds it too). Neither
+`sys.settrace` nor the frames of the program are touched, so a tool that looks finds itself where it was.
+"""
+
+import ctypes
+import operator
+from collections.abc import Callable
+from functools import partial
+from itertools import repeat
+from typing import TypeVar
+
+R = TypeVar("R")
+
+_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", ctypes.pythonapi))
+_enter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_EnterTracing", ctypes.pythonapi))
+_leave = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_LeaveTracing", ctypes.pythonapi))
+
+# Made of C functions alone, as a Python function would itself be seen by a tracer. The thread's state is asked for each
+# time: in a fork of another thread than the main one, the main thread's is gone.
+suspend: Callable[[], None] = partial(next, map(_enter, map(operator.call, repeat(_state))))
+"""Let this thread not be traced until as many calls of `resume`."""
+resume: Callable[[], None] = partial(next, map(_leave, map(operator.call, repeat(_state))))
+
+
+def untraced(work: Callable[..., R], *given: object) -> R:
+    """What the work returns, done unseen."""
+    suspend()
+    try:
+        return work(*given)
+    finally:
+        resume()
+
+
+def hidden(work: Callable[[], object]) -> Callable[[], bool]:
+    """A function that does the work unseen, without a frame of its own: for what the interpreter calls by itself.
+
+    A debugger that steps would stop in the frame, and `trace` would print it. It returns false.
+    """
+
+    def done() -> bool:
+        ended = False
+        try:
+            work()
+            ended = True
+        finally:
+            if not ended:  # it raised, so that what comes after this function is not reached
+                resume()
+        return False
+
+    turns = map(any, map(partial(map, operator.call), repeat((suspend, done, resume))))
+    return partial(next, turns)

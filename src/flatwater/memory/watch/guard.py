@@ -1,0 +1,82 @@
+"""The edge between the watch and somebody else's program: what goes wrong in the watch must not go wrong there.
+
+All faces share it: the runner, `with flatwater.watch()`, the callbacks, the pytest plugin. A fault ends the part of the
+watch that it is in, and is told once, in the summary.
+"""
+
+import signal
+from _thread import get_ident
+from collections.abc import Callable
+from types import FunctionType, MethodType, TracebackType
+from typing import TypeVar
+
+R = TypeVar("R")
+
+
+class Guard:
+    """Runs one part of what the watch does, until a fault."""
+
+    def __init__(self, told: Callable[[str], object] | None = None) -> None:
+        """Nothing has gone wrong yet.
+
+        Args:
+            told: gets the sentence about the fault at once, for a process that may end before it is asked.
+        """
+        self.over = False
+        """Set at the end, and after a fault."""
+        self.thread: int | None = None
+        """Where the watch is at work."""
+        self.faults: list[str] = []
+        """Sentences about what went wrong: one, or a second where the end of the watch failed as well."""
+        self._tell = told
+
+    def run(self, work: Callable[..., object], *given: object) -> None:
+        """Work, unless it is over."""
+        if not self.over:
+            self.ask(None, work, *given)
+
+    def ask(self, otherwise: R, work: Callable[..., R], *given: object) -> R:
+        """What the work returns, also after the end; `otherwise` where it fails."""
+        outer, self.thread = self.thread, get_ident()
+        try:
+            return work(*given)
+        except Exception as fault:  # whatever it is: the edge between the watch and somebody else's program
+            if _of_a_handler(fault.__traceback__):
+                raise
+            self._end(fault)
+            return otherwise
+        finally:
+            self.thread = outer
+
+    def _end(self, fault: Exception) -> None:
+        self.over = True
+        sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_place(fault.__traceback__)})"
+        if sentence in self.faults:
+            return
+        self.faults.append(sentence)
+        if self._tell is not None:
+            try:
+                self._tell(sentence)
+            except OSError:  # a full disk: then it is not told
+                self._tell = None
+
+
+def _place(trace: TracebackType | None) -> str:
+    """The innermost line, for the report of a fault: `census.py:120`."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "no line"
+    return f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+
+
+def _of_a_handler(trace: TracebackType | None) -> bool:
+    """Whether a signal handler of the program raised it, a time limit for example: they run in the watch as well."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    functions = [handler.__func__ if isinstance(handler, MethodType) else handler for handler in handlers]
+    codes = {function.__code__ for function in functions if isinstance(function, FunctionType)}
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False

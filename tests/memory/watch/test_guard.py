@@ -1,0 +1,152 @@
+"""Whatever fails inside of the watch, the program that is watched goes on, and the fault is told once."""
+
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import flatwater
+from flatwater.errors import ConfigError
+from flatwater.memory.watch import context, process
+from flatwater.memory.watch.callbacks import _hooks
+from flatwater.memory.watch.guard import Guard
+
+
+class InsideError(Exception):
+    """Of no kind that anybody would foresee."""
+
+
+def fails(*_: object, **__: object) -> Any:
+    raise InsideError("inside")
+
+
+def faults_of(watched: context.Watch) -> list[str]:
+    return [sentence for sentence in watched.summary()["unseen"] if "the watch failed" in sentence]
+
+
+@pytest.fixture(autouse=True)
+def none_open() -> Iterator[None]:
+    yield
+    assert context._open == []
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (process, "read_now"),
+        (process, "footprint"),
+        (process, "look_"),
+        (process, "put_off_"),
+        (process, "limits"),
+        (process, "scale_of"),
+        (process, "going_on"),
+        (process, "summary_of"),
+        (process, "Monitor"),
+        (process.ProcessWatch, "findings"),
+        (process.ProcessWatch, "conclude"),
+        (process.ProcessWatch, "summary"),
+        (process.ProcessWatch, "close"),
+        (process.Boundaries, "_look"),
+        (context, "ProcessWatch"),
+        (context, "_print"),
+        (context, "lines_of"),
+    ],
+)
+def test_a_fault_never_reaches_the_program(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
+    monkeypatch.setattr(where, name, fails)
+    monkeypatch.setattr(context, "LOOK_EVERY", 0.0)
+    with flatwater.watch() as watched:
+        for _ in range(20):
+            watched.step()
+        watched.findings()
+        watched.summary()
+    found = faults_of(watched)
+    assert len(found) <= 1
+    assert all("InsideError: inside (test_guard.py:" in sentence for sentence in found)
+
+
+@pytest.mark.parametrize("name", ["read_now", "limits", "put_off_"])
+def test_a_fault_of_a_reading_is_told_once_and_ends_the_readings(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(process, name, fails)
+    with flatwater.watch(report=False) as watched:
+        for _ in range(20):
+            watched.step()
+        assert len(faults_of(watched)) == 1
+    assert len(faults_of(watched)) == 1
+    assert watched.summary()["steps"] == 20
+
+
+def test_what_cannot_be_printed_ends_the_printing_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def write(self, _text: str) -> int:
+            raise ValueError("I/O operation on closed file")
+
+        def flush(self) -> None:
+            raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr("sys.stderr", Closed())
+    with flatwater.watch() as watched:
+        watched.step()
+    assert watched.summary()["readings"] == 1
+
+
+def test_misuse_is_still_an_error_of_the_program() -> None:
+    watched = flatwater.watch(report=False)
+    with pytest.raises(ConfigError, match="not open"):
+        watched.step()
+    with watched:
+        watched.step()
+    with pytest.raises(ConfigError, match="not open"):
+        watched.step()
+
+
+def test_a_trainer_inside_of_another_leaves_the_outer_one_its_steps() -> None:
+    """The inner one closes the outer one's watch: its callback must not raise into the outer training."""
+
+    class Callback:
+        watch: context.Watch | None = None
+
+    begin, step, end = _hooks("batch", None, report=False)
+    outer, inner = Callback(), Callback()
+    step(outer)
+    begin(outer)
+    begin(inner)
+    end(inner)
+    step(outer)
+    end(outer)
+    assert outer.watch is not None
+    assert not outer.watch.is_open
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, SystemExit])
+def test_what_ends_a_program_passes(fault: type[BaseException]) -> None:
+    def stop() -> None:
+        raise fault
+
+    guard = Guard()
+    with pytest.raises(fault):
+        guard.run(stop)
+    assert not guard.over
+
+
+def test_what_a_signal_handler_of_the_program_raises_passes() -> None:
+    def handler(_number: int, _frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeoutError):
+            Guard().run(signal.raise_signal, signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_fault_that_cannot_be_written_down_is_none_of_the_programs() -> None:
+    def full(_sentence: str) -> None:
+        raise OSError("no space left on device")
+
+    guard, work = Guard(full), list[Callable[[], object]]([fails])
+    guard.run(work[0])
+    assert guard.over
+    assert len(guard.faults) == 1
