@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from flatwater.checkpoints.catalogue import glance, list_checkpoints, verify
+from flatwater.checkpoints.catalogue import list_checkpoints, verify
+from flatwater.checkpoints.intact import glance
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import is_intact, missing, read_remote, shard_name, stored
 from flatwater.checkpoints.retention import remove_checkpoints
