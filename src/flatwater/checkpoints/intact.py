@@ -16,9 +16,10 @@ from stat import S_ISREG
 from typing import NamedTuple
 
 from flatwater.checkpoints.manifest import LeafRecord, Manifest, ShardRecord, shard_path
-from flatwater.checkpoints.schema import MOST_BYTES, Place
+from flatwater.checkpoints.schema import Place
 from flatwater.checkpoints.shards import DTYPES, LENGTH_BYTES, parse_header
 from flatwater.errors import CheckpointError
+from flatwater.storage.content import MOST_BYTES
 from flatwater.storage.directory import PIECE, Piece, open_at_once
 
 _PROOF = object()
@@ -216,18 +217,21 @@ class ShardCheck:
 
     def _headed_(self) -> None:
         """The length of the header is there, or all of it."""
-        try:
-            if self._start == LENGTH_BYTES:
-                length = int.from_bytes(self._header, "little")
-                if not 0 < length <= min(MOST_BYTES, self._shard.bytes - LENGTH_BYTES):
-                    raise ValueError(f"it cannot have {length} bytes")
+        name = short(self._shard)
+        if self._start == LENGTH_BYTES:
+            length = int.from_bytes(self._header, "little")
+            if 0 < length <= min(MOST_BYTES, self._shard.bytes - LENGTH_BYTES):
                 self._start += length
             else:
-                header = parse_header(bytes(self._header[LENGTH_BYTES:]))
-                spans = _layout(header, self._leaves, self._start, self._shard.bytes)
-                self._parts = [(path, span, hashlib.sha256()) for path, span in spans.items()]
+                self._problem = f"{name}: its header cannot have {length} bytes"
+            return
+        try:
+            header = parse_header(bytes(self._header[LENGTH_BYTES:]))
+            spans = _layout(header, self._leaves, self._start, self._shard.bytes)
         except ValueError as error:
-            self._problem = f"{short(self._shard)}: its header is not as it must be ({error})"
+            self._problem = f"{name}: its header is not as it must be ({error})"
+        else:
+            self._parts = [(path, span, hashlib.sha256()) for path, span in spans.items()]
 
     def end(self) -> dict[str, Span]:
         """Where each leaf lies, now that all bytes went by.

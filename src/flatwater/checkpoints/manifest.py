@@ -15,7 +15,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from flatwater.checkpoints.schema import MOST_BYTES, Content, Inline, Stored, fitted, parsed, require_shallow
+from flatwater.checkpoints.schema import Content, Inline, Stored
+from flatwater.storage.content import MOST_BYTES, fitted, parsed, require_shallow
 from flatwater.storage.directory import read_whole
 
 FORMAT = 1

@@ -34,8 +34,8 @@ def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collectio
 
     `spared` are manifests whose checkpoints are being read by somebody: they stay this time.
 
-    Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later than `saved`: the run was resumed from one
-    before them, because they were damaged.
+    Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later
+    than `saved`: the run was resumed from one before them, because they were damaged.
 
     Raises:
         RunError: a file cannot be removed.

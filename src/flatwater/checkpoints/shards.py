@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
-from flatwater.checkpoints.schema import Header, Place, fitted, parsed
+from flatwater.checkpoints.schema import Header, Place
+from flatwater.storage.content import fitted, parsed
 
 _ALIGNMENT = 8
 LENGTH_BYTES = 8
