@@ -94,7 +94,7 @@ def _read_manifest(objects: Objects, name: str) -> tuple[Manifest, bytes]:
         if content is None:
             manifest = replace(manifest, damage="the manifest is gone", unread=True)
         found = manifest, content or b""
-        if manifest.damage and not manifest.unread:
+        if manifest.damage and (content is None or not manifest.unread):
             raise DamagedError(manifest.damage)
 
     try:
