@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -225,6 +226,10 @@ class ObjectStore:
         name = f"bucket{next(self._numbers)}"  # Google's client writes a hyphen in a way that moto does not read
         self._ask("PUT", f"/{name}")
         return name
+
+    def put_any(self, bucket: str, name: str) -> None:
+        """An object of any name, also of one that the client would not write."""
+        self._ask("PUT", f"/{bucket}/{quote(name)}", b"content")
 
     def set(self, **faults: Any) -> None:
         """Let these things go wrong from here on, and count anew."""

@@ -20,7 +20,7 @@ from flatwater.storage.faults import OddNameError, OversizeError
 from flatwater.storage.objects import Entry, Objects, is_url, open_objects
 
 CONFIG = "config.toml"
-JOURNALS = ("metrics", "alarms", "ledger", "findings", "lineage", "episodes", "holdout_looks")
+JOURNALS = ("metrics", "alarms", "ledger", "findings", "lineage", "episodes", "lessons", "holdout_looks")
 RECORDS = (
     *(f"{name}.jsonl" for name in JOURNALS),
     *(CONFIG, "plan.json", "result.json", "trades.parquet", "equity.parquet", "lives.parquet"),
