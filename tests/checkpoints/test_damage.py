@@ -162,7 +162,8 @@ def test_a_shard_that_is_written_to_after_it_was_verified_is_not_restored(tmp_pa
     last = files_of(tmp_path, second)[-1]
     content = last.read_bytes()
     last.write_bytes(content)
-    os.utime(last, ns=(whole.marks[last.stem].modified + 1, whole.marks[last.stem].modified + 1))
+    later = last.stat().st_mtime_ns + 1
+    os.utime(last, ns=(later, later))
     root = tree_at(0)
     with pytest.raises(CheckpointError, match="has changed since it was verified"):
         restore_(root, whole)

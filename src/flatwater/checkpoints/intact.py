@@ -13,7 +13,7 @@ from functools import cache
 from math import prod
 from pathlib import Path
 from stat import S_ISREG
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from flatwater.checkpoints.manifest import LeafRecord, Manifest, ShardRecord, shard_path
 from flatwater.checkpoints.schema import Place
@@ -36,19 +36,13 @@ class Span(NamedTuple):
     bytes: int
 
 
-class Mark(NamedTuple):
-    """Which file it was, and that nobody has written to it since: the kernel changes `changed` with each write."""
-
-    device: int
-    inode: int
-    bytes: int
-    modified: int
-    changed: int
+Mark: TypeAlias = tuple[int, int, int, int, int]
+"""Which file it was, and that nobody has written to it since: the kernel changes the last with each write."""
 
 
 def mark_of(status: os.stat_result) -> Mark:
-    """The mark of a file as it is now."""
-    return Mark(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    """The mark of a file as it is now: device, inode, size, times of the last write and of the last change."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @dataclass(frozen=True, kw_only=True)
