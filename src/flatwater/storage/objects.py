@@ -245,7 +245,7 @@ class Objects:
         import obstore  # noqa: PLC0415
 
         found: list[Entry] = []
-        async for page in obstore.list(self.store, self.prefix + folder or None, chunk_size=1000):
+        async for page in obstore.list(self.store, self.prefix + folder or None, chunk_size=100):
             found += [
                 Entry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"]) for entry in page
             ]
