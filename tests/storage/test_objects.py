@@ -1,5 +1,6 @@
 """Objects at a URL: the same laws at S3, at Google's and in a folder; errors that say what to set."""
 
+import asyncio
 import hashlib
 import os
 import socket
@@ -265,3 +266,13 @@ def test_an_object_of_an_odd_name_does_not_hide_the_checkpoints(odd: str, store:
         objects.entries()
     assert [entry.name for entry in objects.entries("checkpoints/")] == ["checkpoints/000001.000000.json"]
     assert [entry.name for entry in objects.heads(["config.toml", "result.json"])] == ["config.toml"]
+
+
+def test_a_list_is_read_where_a_loop_runs_already_as_in_a_notebook(bucket: str) -> None:
+    objects = open_objects(bucket)
+    objects.put("one", b"1")
+
+    async def cell() -> list[str]:
+        return [entry.name for entry in objects.entries()]
+
+    assert asyncio.run(cell()) == ["one"]

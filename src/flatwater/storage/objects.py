@@ -336,7 +336,11 @@ def is_plain(name: str) -> bool:
 
 
 def _in_a_loop(answers: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns, run in a thread: this one may have a loop of its own, as a notebook's does."""
+    """What a coroutine returns. Run in a thread of its own where this one has a loop already, as a notebook's does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(answers)
     with ThreadPoolExecutor(1, "store") as thread:
         return thread.submit(asyncio.run, answers).result()
 
