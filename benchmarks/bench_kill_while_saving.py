@@ -60,10 +60,10 @@ def save_ours(folder: Path, tree: Tree, at: int) -> None:
 
 def load_ours_(tree: Tree, folder: Path) -> bool:
     """The newest intact checkpoint, into `tree`."""
-    manifest = newest_intact(folder, say=lambda _: None)
-    if manifest is not None:
-        restore_(tree, folder, manifest)
-    return manifest is not None
+    intact = newest_intact(folder, say=lambda _: None)
+    if intact is not None:
+        restore_(tree, intact)
+    return intact is not None
 
 
 def save_plain(folder: Path, tree: Tree, _at: int) -> None:

@@ -1,6 +1,9 @@
 """Whatever happens to a checkpoint's files is found, told, and the checkpoint before it is used."""
 
+import errno
+import os
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatwater.checkpoints import catalogue
+from flatwater.checkpoints import intact
 from flatwater.checkpoints.catalogue import list_verified
 from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.intact import Intact, verified
 from flatwater.checkpoints.manifest import Manifest, _sealed, manifest_path
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_, verify
+from flatwater.checkpoints.retention import sweep
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.errors import CheckpointError
+from flatwater.storage import directory
 
 CONFIG = CheckpointConfig(keep=3, shard_bytes=64)
 
@@ -43,12 +49,12 @@ def assert_falls_back(folder: Path, told_of: str) -> None:
     told: list[str] = []
     found = newest_intact(folder, say=told.append)
     assert found is not None
-    assert found.round == 1
+    assert found.manifest.round == 1
     assert "000002.000000.json is damaged and is skipped" in told[0]
     assert told_of in told[0]
     assert "000001.000000.json (round 1) is intact and is used instead" in told[1]
     root = tree_at(0)
-    restore_(root, folder, found)
+    restore_(root, found)
     assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (1, 1.0, 1)
 
 
@@ -92,7 +98,7 @@ def test_a_renamed_manifest_is_found(tmp_path: Path) -> None:
     told: list[str] = []
     found = newest_intact(tmp_path, say=told.append)
     assert found is not None
-    assert found.round == 1
+    assert found.manifest.round == 1
     assert "was renamed" in told[0]
 
 
@@ -103,19 +109,72 @@ def test_a_file_that_is_no_manifest_is_found(tmp_path: Path, content: bytes) -> 
     assert_falls_back(tmp_path, "the manifest")
 
 
-def test_a_checkpoint_of_another_format_is_refused_not_skipped(tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_later_format_is_told_of_and_stays(tmp_path: Path) -> None:
+    """It may be whole, and so may every shard in the folder be one of its own."""
     save(tmp_path, 1)
-    manifest_path(tmp_path, 2, 0).write_bytes(_sealed({"format": 99, "anything": []}))
-    with pytest.raises(CheckpointError, match=r"format 99.*version that wrote it"):
-        newest_intact(tmp_path, say=print)
+    later = manifest_path(tmp_path, 2, 0)
+    later.write_bytes(_sealed({"format": 99, "anything": []}))
+    its_own = tmp_path / "objects" / f"{'0' * 64}.safetensors"
+    its_own.write_bytes(b"in a format of its own")
+    told: list[str] = []
+    found = newest_intact(tmp_path, say=told.append)
+    assert found is not None
+    assert found.manifest.round == 1
+    assert "written in format 99, and this version of Flatwater reads format 1: update Flatwater" in told[0]
+    for number in range(3, 9):
+        save(tmp_path, number)
+    assert later.is_file()
+    assert its_own.is_file()
+
+
+def test_a_manifest_that_cannot_be_read_this_time_costs_no_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, second = two(tmp_path)
+    opened = directory.open_at_once
+
+    def failing(path: Path) -> FileIO:
+        if path == second.file:
+            raise OSError(errno.EIO, "Input/output error")
+        return opened(path)
+
+    monkeypatch.setattr(directory, "open_at_once", failing)
+    for number in range(3, 9):
+        save(tmp_path, number)
+    sweep(tmp_path)
+    monkeypatch.undo()
+    assert verify(tmp_path, second) == []
+    save(tmp_path, 9)
+    assert [manifest.round for manifest in list_checkpoints(tmp_path)] == [7, 8, 9]
+    named = {shard.sha256 for manifest in list_checkpoints(tmp_path) for shard in manifest.shards}
+    assert {path.stem for path in (tmp_path / "objects").iterdir()} == named
+
+
+def test_only_verification_makes_an_intact(tmp_path: Path) -> None:
+    _, second = two(tmp_path)
+    with pytest.raises(TypeError, match="comes from `verified` alone"):
+        Intact(manifest=second, folder=tmp_path, spans={}, marks={}, proof=object())
+
+
+def test_a_shard_that_is_written_to_after_it_was_verified_is_not_restored(tmp_path: Path) -> None:
+    _, second = two(tmp_path)
+    whole = verified(tmp_path, second)
+    last = files_of(tmp_path, second)[-1]
+    content = last.read_bytes()
+    last.write_bytes(content)
+    later = last.stat().st_mtime_ns + 1
+    os.utime(last, ns=(later, later))
+    root = tree_at(0)
+    with pytest.raises(CheckpointError, match="has changed since it was verified"):
+        restore_(root, whole)
+    assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (0, 0.0, 0)
 
 
 def test_leavings_of_a_save_that_was_cut_off_are_told(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (tmp_path / "objects" / ".0123.safetensors.77.tmp").write_bytes(b"half")
     told: list[str] = []
-    found = newest_intact(tmp_path, say=told.append)
-    assert found is not None
+    assert newest_intact(tmp_path, say=told.append) is not None
     assert told == [f"A save was cut off and left 1 unfinished file(s) in {tmp_path}. They are ignored."]
     save(tmp_path, 2)
     assert not list(tmp_path.rglob("*.tmp"))
@@ -140,8 +199,8 @@ def test_a_damaged_checkpoint_is_not_restored_in_part(tmp_path: Path) -> None:
     last = files_of(tmp_path, second)[-1]
     last.write_bytes(last.read_bytes()[:-1] + b"\x55")
     root = tree_at(0)
-    with pytest.raises(CheckpointError, match="is damaged"):
-        restore_(root, tmp_path, second)
+    with pytest.raises(CheckpointError, match="the hash of its content is"):
+        restore_(root, verified(tmp_path, second))
     assert (root["round"], root["weights"][0].item(), root["small"][0].item()) == (0, 0.0, 0)
 
 
@@ -155,9 +214,9 @@ def test_the_checkpoint_before_is_used_until_the_run_saves_again(
     told: list[str] = []
     found = newest_intact(tmp_path, say=told.append)
     assert found is not None
-    assert (found.round, told) == (2, [])
+    assert (found.manifest.round, told) == (2, [])
     root = tree_at(0)
-    restore_(root, tmp_path, found)
+    restore_(root, found)
     assert contents(root) == contents(tree_at(2))
 
 
@@ -171,8 +230,8 @@ def test_a_shard_that_checkpoints_share_is_read_once_and_told_of_in_each(
     shard = files_of(tmp_path, first)[1]
     shard.write_bytes(bytes(shard.stat().st_size))
     read: list[Path] = []
-    hash_of = catalogue._hash_of
-    monkeypatch.setattr(catalogue, "_hash_of", lambda path: (read.append(path), hash_of(path))[1])
+    opened = intact.open_at_once
+    monkeypatch.setattr(intact, "open_at_once", lambda path: (read.append(path), opened(path))[1])
     found = list_verified(tmp_path)
     assert sorted(read) == sorted(files_of(tmp_path, first)[1:])
     assert [problems for _, problems in found] == [verify(tmp_path, first)] * 2

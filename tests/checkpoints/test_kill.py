@@ -32,10 +32,10 @@ def save(folder, at):
     save_checkpoint(folder, tree(at), round=at, step=0, facts={}, config=CheckpointConfig(keep=2, shard_bytes=128))
 
 def loaded(folder):
-    root, manifest = tree(0), newest_intact(folder, say=lambda text: None)
-    restore_(root, folder, manifest)
-    assert {float(root["a"].unique()), float(root["b"].unique()), root["at"]} == {manifest.round}, root
-    return manifest.round
+    root, intact = tree(0), newest_intact(folder, say=lambda text: None)
+    restore_(root, intact)
+    assert {float(root["a"].unique()), float(root["b"].unique()), root["at"]} == {intact.manifest.round}, root
+    return intact.manifest.round
 
 sys.addaudithook(count)
 found = []

@@ -17,6 +17,7 @@ from flatwater.checkpoints.manifest import (
     manifest_path,
     plain,
     read_manifest,
+    scalar_hash,
 )
 
 JSON = st.recursive(
@@ -26,22 +27,37 @@ JSON = st.recursive(
 )
 FACTS = st.dictionaries(st.text(max_size=5), JSON, max_size=4)
 HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
-TENSORS = st.builds(
-    LeafRecord,
-    path=st.text(max_size=9),
-    kind=st.sampled_from(["tensor", "array", "generator"]),
-    sha256=HASHES,
-    dtype=st.text(max_size=5),
-    shape=st.lists(st.integers(0, 99), max_size=4).map(tuple),
-    shard=HASHES,
+SHARDS = st.lists(
+    st.builds(ShardRecord, sha256=HASHES, bytes=st.integers(0, 2**50)), max_size=3, unique_by=lambda shard: shard.sha256
 )
 NUMBERS = st.one_of(
-    st.builds(LeafRecord, path=st.text(), kind=st.just("float"), sha256=HASHES, value=st.floats()),
-    st.builds(LeafRecord, path=st.text(), kind=st.just("int"), sha256=HASHES, value=st.integers()),
-    st.builds(LeafRecord, path=st.text(), kind=st.just("bool"), sha256=HASHES, value=st.booleans()),
-    st.builds(LeafRecord, path=st.text(), kind=st.just("str"), sha256=HASHES, value=st.text()),
-    st.builds(LeafRecord, path=st.text(), kind=st.just("none"), sha256=HASHES),
+    st.tuples(st.just("float"), st.floats()),
+    st.tuples(st.just("int"), st.integers()),
+    st.tuples(st.just("bool"), st.booleans()),
+    st.tuples(st.just("str"), st.text()),
+    st.tuples(st.just("none"), st.none()),
 )
+
+
+@st.composite
+def records(draw: st.DrawFn, shards: list[ShardRecord]) -> list[LeafRecord]:
+    """Leaves whose bytes lie in `shards`, and numbers."""
+    found = []
+    for path in draw(st.lists(st.text(max_size=9), max_size=5, unique=True)):
+        if shards and draw(st.booleans()):
+            record = LeafRecord(
+                path=path,
+                kind=draw(st.sampled_from(["tensor", "array", "generator"])),
+                sha256=draw(HASHES),
+                dtype=draw(st.text(max_size=5)),
+                shape=tuple(draw(st.lists(st.integers(0, 99), max_size=4))),
+                shard=draw(st.sampled_from(shards)).sha256,
+            )
+        else:
+            kind, value = draw(NUMBERS)
+            record = LeafRecord(path=path, kind=kind, sha256=scalar_hash(kind, value), value=value)
+        found.append(record)
+    return found
 
 
 @settings(max_examples=60, deadline=None)
@@ -49,17 +65,18 @@ NUMBERS = st.one_of(
     at=st.integers(0, 10**7),
     step=st.integers(0, 10**7),
     facts=FACTS,
-    leaves=st.lists(st.one_of(TENSORS, NUMBERS), max_size=5),
-    shards=st.lists(st.builds(ShardRecord, sha256=HASHES, bytes=st.integers(0, 2**50)), max_size=3),
+    shards=SHARDS,
+    data=st.data(),
 )
 def test_a_manifest_comes_back(
     tmp_path_factory: pytest.TempPathFactory,
     at: int,
     step: int,
     facts: dict[str, Any],
-    leaves: list[LeafRecord],
     shards: list[ShardRecord],
+    data: st.DataObject,
 ) -> None:
+    leaves = data.draw(records(shards))
     file = manifest_path(tmp_path_factory.mktemp("manifest"), at, step)
     manifest = Manifest(
         file=file, round=at, step=step, saved="now", facts=facts, leaves=tuple(leaves), shards=tuple(shards)

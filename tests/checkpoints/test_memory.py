@@ -36,8 +36,7 @@ def save(folder, root, at):
     save_checkpoint(folder, root, round=at, step=0, facts={}, config=CheckpointConfig())
 
 def load_(folder, root):
-    manifest = newest_intact(folder, say=print)
-    restore_(root, folder, manifest)
+    restore_(root, newest_intact(folder, say=print))
 
 def tree(kind, size):
     large = torch.full((size // 4 // 1024, 1024), 1.5)

@@ -85,7 +85,7 @@ def test_a_later_checkpoint_that_the_run_was_not_resumed_from_goes(tmp_path: Pat
     saved = save(tmp_path, 4, 2, config=config)
     found = newest_intact(tmp_path, say=print)
     assert found is not None
-    assert found.file == saved
+    assert found.manifest.file == saved
     assert places(tmp_path) == [(4, 2)]
 
 
@@ -110,7 +110,7 @@ def test_a_save_that_fails_removes_what_it_wrote_and_keeps_the_others(tmp_path: 
     assert objects(tmp_path) == before
     found = newest_intact(tmp_path, say=lambda _: None)
     assert found is not None
-    assert found.round == 1
+    assert found.manifest.round == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -41,9 +41,9 @@ def save(folder: Path, root: object, at: int, step: int = 0, config: CheckpointC
 
 def load_(root: object, folder: Path) -> list[str]:
     told: list[str] = []
-    manifest = newest_intact(folder, say=told.append)
-    assert manifest is not None
-    restore_(root, folder, manifest)
+    intact = newest_intact(folder, say=told.append)
+    assert intact is not None
+    restore_(root, intact)
     return told
 
 

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -21,9 +22,12 @@ from dataclasses import asdict, dataclass, field, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+ENDLESS = 10**12
+"""Bytes that are promised of an answer without end."""
 ACCESS_DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 WRONG_KEY = b"<Error><Code>InvalidAccessKeyId</Code><Message>No such key.</Message></Error>"
@@ -45,6 +49,22 @@ class Faults:
     """Nobody is known."""
     spoiled: str = ""
     """A byte is changed on the way in, in objects whose name holds this."""
+    flipped: float = 0.0
+    """Share of the contents read in which a bit is changed."""
+    halved: float = 0.0
+    """Share of the contents read of which the second half does not come."""
+    flip: str = ""
+    """A bit is changed on the way out, in objects whose name holds this."""
+    half: str = ""
+    """The second half of such objects does not come."""
+    endless: str = ""
+    """Such objects go on without end."""
+    trickle: str = ""
+    """Such objects come byte by byte, ten in a second."""
+    endless_list: bool = False
+    """Every list says that there is more."""
+    seed: int = 7
+    """Of the shares."""
     delay: float = 0.0
     """Seconds before each answer."""
     rate: float = 0.0
@@ -97,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
     def _control(self, body: bytes) -> None:
         if self.command == "PUT":
             self.server.faults, self.server.counts = Faults(**json.loads(body)), Counts()
-            self.server.draw = random.Random(7)
+            self.server.draw = random.Random(self.server.faults.seed)
         self._answer(200, [], json.dumps(asdict(self.server.counts)).encode())
 
     def _serve(self, body: bytes) -> None:
@@ -119,25 +139,64 @@ class Handler(BaseHTTPRequestHandler):
         counts.received += len(body)
         if faults.cut / 2 <= chance < faults.cut:
             return self._cut()
+        read = self.command == "GET" and status < 300
+        return self._read(status, headers, content) if read else self._answer(status, headers, content)
+
+    def _read(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        """Answer with an object or a list, as the faults want it."""
+        faults = self.server.faults
+        if "list-type" in self.path:
+            if faults.endless_list:
+                more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>"
+                content = re.sub(rb"<IsTruncated>\w+</IsTruncated>", more, content)
+            return self._answer(status, headers, content)
+        chance = self.server.draw.random()
+        if chance < faults.flipped or (faults.flip and faults.flip in self.path):
+            content = content[:-1] + bytes([content[-1] ^ 1]) if content else b""
+        if faults.flipped <= chance < faults.flipped + faults.halved or (faults.half and faults.half in self.path):
+            return self._pour(status, headers, content[: len(content) // 2], len(content))
+        if faults.endless and faults.endless in self.path:
+            return self._pour(status, headers, content, ENDLESS)
+        if faults.trickle and faults.trickle in self.path:
+            return self._pour(status, headers, content, len(content), pause=0.1)
         return self._answer(status, headers, content)
+
+    def _pour(
+        self, status: int, headers: list[tuple[str, str]], content: bytes, length: int, *, pause: float = 0.0
+    ) -> None:
+        """Promise `length` bytes, and send what there is: all at once, byte by byte, or zeros until nobody reads."""
+        self.close_connection = True
+        self._head(status, headers, str(length))
+        with contextlib.suppress(OSError):
+            for byte in content if pause else ():
+                self.wfile.write(bytes([byte]))
+                time.sleep(pause)
+            if not pause:
+                self.wfile.write(content)
+            while length == ENDLESS:
+                self.wfile.write(bytes(1 << 16))
 
     def _forwarded(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         through = http.client.HTTPConnection(*self.server.store)
         headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
-        through.request(self.command, self.path, body, headers)
+        path = re.sub("continuation-token=[^&]*&?", "", self.path) if self.server.faults.endless_list else self.path
+        through.request(self.command, path, body, headers)
         got = through.getresponse()
         content = got.read()
         through.close()
         return got.status, got.getheaders(), content
 
-    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+    def _head(self, status: int, headers: list[tuple[str, str]], length: str) -> None:
         self.send_response_only(status)
         for name, value in headers:
             if name.lower() not in {"content-length", "transfer-encoding", "connection"}:
                 self.send_header(name, value)
-        length = {name.lower(): value for name, value in headers}.get("content-length")
-        self.send_header("content-length", length if self.command == "HEAD" and length else str(len(content)))
+        self.send_header("content-length", length)
         self.end_headers()
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        length = {name.lower(): value for name, value in headers}.get("content-length")
+        self._head(status, headers, length if self.command == "HEAD" and length else str(len(content)))
         self.wfile.write(b"" if self.command == "HEAD" else content)
 
     def _cut(self) -> None:
@@ -167,6 +226,10 @@ class ObjectStore:
         name = f"bucket{next(self._numbers)}"  # Google's client writes a hyphen in a way that moto does not read
         self._ask("PUT", f"/{name}")
         return name
+
+    def put_any(self, bucket: str, name: str) -> None:
+        """An object of any name, also of one that the client would not write."""
+        self._ask("PUT", f"/{bucket}/{quote(name)}", b"content")
 
     def set(self, **faults: Any) -> None:
         """Let these things go wrong from here on, and count anew."""

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parent / "killed.py"
+STORE_PROGRAM = PROGRAM.with_name("killed_store.py")
+SERIES = [("mirror", "folder"), ("prune", "folder"), ("prune", "url")]
 
 
-def kill(folder: Path, kills: int, kind: str) -> dict[str, object]:
-    ended = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), str(kills), kind], capture_output=True, text=True, check=False
-    )
+def kill(folder: Path, kills: int, *what: str, program: Path = PROGRAM) -> dict[str, object]:
+    command = [sys.executable, str(program), str(folder), str(kills), *what]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     found: dict[str, object] = json.loads(ended.stdout)
     return found
@@ -32,3 +33,14 @@ def test_fifty_killed_runs_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     assert isinstance(places, list)
     assert sum(place.startswith("-9 ") for place in places) > 40
     assert len({place.split()[1] for place in places}) >= 4, "killed before, between and after the checkpoints"
+
+
+@pytest.mark.parametrize(("command", "place"), SERIES)
+def test_a_killed_mirror_or_prune_loses_nothing_and_goes_on(command: str, place: str, tmp_path: Path) -> None:
+    assert kill(tmp_path, 2, command, place, program=STORE_PROGRAM)["killed"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "place"), SERIES)
+def test_twenty_killed_mirrors_and_prunes_lose_nothing(command: str, place: str, tmp_path: Path) -> None:
+    assert kill(tmp_path, 20, command, place, program=STORE_PROGRAM)["killed"] == 20

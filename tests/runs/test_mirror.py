@@ -12,15 +12,17 @@ import pytest
 from mirrored_run import MirroredRun as Run
 from object_store import ObjectStore, bucket, object_store, store
 
+from flatwater.checkpoints import remote
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import read_manifest, shard_path
 from flatwater.checkpoints.remote import fetch_newest, stored
+from flatwater.errors import CheckpointError
 from flatwater.runs import mirror_sender
 from flatwater.runs.mirror import OWNER
 from flatwater.storage.claims import LOCK, LockedError, holder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import Objects, open_objects
-from flatwater.storage.sending import BUFFER_BYTES
+from flatwater.storage.sending import BUFFER_BYTES, SendBuffer
 
 __all__ = ["bucket", "object_store", "store"]
 
@@ -249,18 +251,57 @@ def test_a_run_resumed_before_its_newest_checkpoint_writes_the_same_again(run: R
 
 
 def test_leavings_of_a_killed_sender_are_removed(run: Run, tmp_path: Path) -> None:
-    run.objects.put("checkpoints/objects/0000.safetensors", b"half of a checkpoint's shards")
-    run.objects.put("checkpoints/000007.000000.json", b"{")
+    leaving = f"checkpoints/objects/{'0' * 64}.safetensors"
+    run.objects.put(leaving, b"half of a checkpoint's shards")
     half = tmp_path / "far" / "run" / "checkpoints" / "objects" / "0001.safetensors#1"
     if run.objects.url.startswith("file:"):
         half.write_bytes(b"half of a shard")
     run.save(0)
     assert run.mirror.finish()
-    names = {entry.name for entry in run.objects.entries("checkpoints/")}
-    assert "checkpoints/objects/0000.safetensors" not in names
-    assert "checkpoints/000007.000000.json" not in names
+    assert leaving not in {entry.name for entry in run.objects.entries("checkpoints/")}
     assert not half.exists()
     assert run.rounds() == [0]
+
+
+def test_a_manifest_that_cannot_be_understood_stays_and_so_does_every_shard(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it needs is not known, and it may come whole another time. `flatwater prune` removes it."""
+    monkeypatch.setattr(remote, "AGAIN", (0.0, 0.0))
+    unknown = {f"checkpoints/objects/{'0' * 64}.safetensors", "checkpoints/000007.000000.json"}
+    for name in unknown:
+        run.objects.put(name, b"{")
+    for round_ in range(5):
+        run.save(round_)
+        run.wait(lambda n, want=round_ + 1: n["sent"] == want)  # type: ignore[misc]
+    assert run.mirror.finish()
+    assert unknown <= {entry.name for entry in run.objects.entries("checkpoints/")}
+    assert run.rounds() == [2, 3, 4]
+    (said,) = [line for line in run.mirror.news() if "000007" in line]
+    assert "is damaged and stays there: the manifest cannot be read" in said
+
+
+def test_a_good_object_is_not_written_over_by_a_damaged_file(run: Run, tmp_path: Path) -> None:
+    saved = run.save(0)
+    run.wait(lambda n: n["sent"] == 1)
+    assert run.mirror.finish()
+    shard = read_manifest(saved).shards[0]
+    path = shard_path(run.folder.checkpoints, shard.sha256)
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + b"?")
+    again = Run(tmp_path / "run", run.objects.url)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        list(
+            remote.send_shards(
+                again.objects,
+                run.folder.checkpoints,
+                read_manifest(saved),
+                (),
+                buffer=SendBuffer(),
+                step=lambda _: None,
+            )
+        )
+    assert run.objects.read(remote.shard_name(shard.sha256)) == good
 
 
 def test_who_may_not_remove_keeps_everything(bucket: str, store: ObjectStore, tmp_path: Path) -> None:

@@ -106,6 +106,18 @@ def test_a_mirror_that_was_pruned_goes_on(mirrored: str, capsys: Said) -> None:
     assert main(["resume", mirrored, "--into", "pruned", "--rounds", "3"]) == 0
 
 
+def test_a_run_beside_an_object_of_an_odd_name_goes_on(mirrored: str, store: ObjectStore, capsys: Said) -> None:
+    bucket = mirrored.removeprefix("s3://").partition("/")[0]
+    store.put_any(bucket, "far/first/\x1b[31m")
+    open_objects(mirrored).put("thesis.tex", b"not of the run")
+    assert main(["runs", mirrored.rpartition("/")[0], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["name"] == "first"
+    assert main(["resume", mirrored, "--into", "second"]) == 0
+    assert "has a name that cannot be listed" in " ".join(capsys.readouterr().out.split())
+    assert newest_leaves(Path("second")) == newest_leaves(Path("first"))
+    assert not Path("second/thesis.tex").exists()
+
+
 def test_checkpoints_are_listed_at_a_url_as_in_a_folder(mirrored: str, capsys: Said) -> None:
     def listed(place: str) -> list[dict[str, Any]]:
         assert main(["checkpoints", place, "--json"]) == 0

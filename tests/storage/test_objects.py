@@ -1,5 +1,6 @@
 """Objects at a URL: the same laws at S3, at Google's and in a folder; errors that say what to set."""
 
+import asyncio
 import hashlib
 import os
 import socket
@@ -12,8 +13,8 @@ from object_store import ObjectStore
 
 from flatwater.errors import ConfigError
 from flatwater.storage.credentials import settings_of
-from flatwater.storage.faults import StoreError
-from flatwater.storage.objects import Objects, is_url, open_objects
+from flatwater.storage.faults import OddNameError, OversizeError, StoreError
+from flatwater.storage.objects import RANGE, Objects, is_url, open_objects
 from flatwater.storage.sending import BUFFER_BYTES, PART, SendBuffer, send_file
 
 LARGE = 50_000_000
@@ -76,7 +77,7 @@ def test_50_mb_come_back_with_the_same_hash(scheme: str, store: ObjectStore, tmp
     sent = send_file(objects, "large", tmp_path / "large", SendBuffer(), steps.append)
 
     found = hashlib.sha256()
-    for piece in objects.pieces("large"):
+    for piece in objects.pieces("large", LARGE):
         found.update(piece)
     assert found.hexdigest() == sent.sha256 == hashlib.sha256(content).hexdigest()
     assert sent.bytes == LARGE == sum(steps)
@@ -221,3 +222,57 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_nothing_of_this_loads_the_client_before_a_url_is_opened() -> None:
     program = "import sys, flatwater.runs.mirror, flatwater.runs.config; sys.exit('obstore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_folder_is_read_without_its_links_and_odd_names(tmp_path: Path) -> None:
+    far = tmp_path / "far"
+    (far / "below").mkdir(parents=True)
+    (far / "config.toml").write_bytes(b"plain")
+    (far / "below" / "one").write_bytes(b"1")
+    (tmp_path / "secret").write_bytes(b"not of the store")
+    (far / "link").symlink_to(tmp_path / "secret")
+    (far / "inner").symlink_to(tmp_path)
+    (far / "broken").symlink_to("nowhere")
+    (far / "\x1b[2J").write_bytes(b"odd")
+    (far / "half#1").write_bytes(b"of a writer")
+    Path(os.fsdecode(os.fsencode(far) + b"/\xff\xfe")).write_bytes(b"no text")
+    os.mkfifo(far / "pipe")
+    objects = open_objects(f"file://{far}")
+    assert [(entry.name, entry.bytes) for entry in objects.entries()] == [("below/one", 1), ("config.toml", 5)]
+    assert objects.folders() == ["below"]
+    assert [objects.read(name) for name in ("link", "inner/secret", "broken", "pipe")] == [None] * 4
+    assert [entry.name for entry in objects.heads(["config.toml", "link", "pipe"])] == ["config.toml"]
+
+
+@pytest.mark.parametrize("size", [0, 1, RANGE - 1, RANGE, RANGE + 1, 2 * RANGE, 2 * RANGE + 7])
+def test_an_object_of_several_ranges_is_read_whole_and_not_beyond(size: int, bucket: str) -> None:
+    objects, content = open_objects(bucket), os.urandom(size)
+    objects.put("object", content)
+    assert b"".join(objects.pieces("object", size)) == content
+    assert b"".join(objects.pieces("object", 10 * RANGE)) == content
+    if size:
+        with pytest.raises(OversizeError, match=f"more than the {size - 1} bytes"):
+            list(objects.pieces("object", size - 1))
+
+
+@pytest.mark.parametrize("odd", ["run/a//b", "run/../x", "run/\x1b[31m", "run/./q"])
+def test_an_object_of_an_odd_name_does_not_hide_the_checkpoints(odd: str, store: ObjectStore) -> None:
+    bucket = store.new_bucket()
+    objects = open_objects(f"s3://{bucket}/run")
+    objects.put("config.toml", b"rounds = 1\n")
+    objects.put("checkpoints/000001.000000.json", b"{}")
+    store.put_any(bucket, odd)
+    with pytest.raises(OddNameError, match="has a name that cannot be listed"):
+        objects.entries()
+    assert [entry.name for entry in objects.entries("checkpoints/")] == ["checkpoints/000001.000000.json"]
+    assert [entry.name for entry in objects.heads(["config.toml", "result.json"])] == ["config.toml"]
+
+
+def test_a_list_is_read_where_a_loop_runs_already_as_in_a_notebook(bucket: str) -> None:
+    objects = open_objects(bucket)
+    objects.put("one", b"1")
+
+    async def cell() -> list[str]:
+        return [entry.name for entry in objects.entries()]
+
+    assert asyncio.run(cell()) == ["one"]

@@ -1,12 +1,11 @@
 """The checkpoints in a folder, and which of them are intact. This module does not need torch."""
 
-import hashlib
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
-from flatwater.checkpoints.manifest import Manifest, ShardRecord, manifest_files, read_manifest, shard_path
-from flatwater.storage.directory import PIECE, strays
+from flatwater.checkpoints.intact import Intact, examine, read_shard, remembering
+from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest
+from flatwater.storage.directory import strays
 
 
 def list_checkpoints(folder: Path) -> list[Manifest]:
@@ -14,17 +13,15 @@ def list_checkpoints(folder: Path) -> list[Manifest]:
 
     Args:
         folder: the `checkpoints` folder of a run. One that does not exist holds none.
-
-    Raises:
-        CheckpointError: a manifest was written by another version, in a format that this one does not read.
     """
     return [read_manifest(file) for file in manifest_files(folder)]
 
 
 def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
     """Every checkpoint with what is wrong with it, as `verify` says. Shards that several share are read once."""
-    hash_of = cache(_hash_of)
-    return [(manifest, _verify(folder, manifest, hash_of)) for manifest in list_checkpoints(folder)]
+    read = remembering()
+    found = [(manifest, examine(folder, manifest, read)) for manifest in list_checkpoints(folder)]
+    return [(manifest, [] if isinstance(each, Intact) else each) for manifest, each in found]
 
 
 def verify(folder: Path, manifest: Manifest) -> list[str]:
@@ -32,43 +29,11 @@ def verify(folder: Path, manifest: Manifest) -> list[str]:
 
     Reads every shard once, 4 MiB at a time.
     """
-    return _verify(folder, manifest, _hash_of)
+    found = examine(folder, manifest, read_shard)
+    return [] if isinstance(found, Intact) else found
 
 
-def _verify(folder: Path, manifest: Manifest, hash_of: Callable[[Path], str]) -> list[str]:
-    return glance(folder, manifest) or [
-        f"objects/{shard.sha256[:12]}….safetensors: the hash of its content is {found[:12]}…"
-        for shard in manifest.shards
-        if (found := hash_of(shard_path(folder, shard.sha256))) != shard.sha256
-    ]
-
-
-def glance(folder: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with a checkpoint as far as can be told without reading its shards."""
-    if manifest.damage:
-        return [manifest.damage]
-    return [problem for shard in manifest.shards if (problem := _misplaced(folder, shard))]
-
-
-def _misplaced(folder: Path, shard: ShardRecord) -> str:
-    path = shard_path(folder, shard.sha256)
-    if not path.is_file():
-        return f"objects/{shard.sha256[:12]}….safetensors: the file is missing"
-    size = path.stat().st_size
-    if size != shard.bytes:
-        return f"objects/{shard.sha256[:12]}….safetensors: {size} bytes where {shard.bytes} were written"
-    return ""
-
-
-def _hash_of(path: Path) -> str:
-    digest, piece = hashlib.sha256(), memoryview(bytearray(PIECE))
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(piece):
-            digest.update(piece[:count])
-    return digest.hexdigest()
-
-
-def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Manifest | None:
+def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Intact | None:
     """The newest checkpoint whose manifest and shards are as they were written; None if there is none.
 
     Args:
@@ -80,11 +45,12 @@ def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Manifest | Non
     if cut_off:
         say(f"A save was cut off and left {cut_off} unfinished file(s) in {folder}. They are ignored.")
     for skipped, manifest in enumerate(reversed(list_checkpoints(folder))):
-        problems = verify(folder, manifest)
-        if not problems:
+        found = examine(folder, manifest, read_shard)
+        if isinstance(found, Intact):
             if skipped:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is intact and is used instead.")
-            return manifest
-        more = f" and {len(problems) - 1} more problem(s)" if len(problems) > 1 else ""
-        say(f"Checkpoint {manifest.file.name} is damaged and is skipped: {problems[0]}{more}.")
+            return found
+        more = f" and {len(found) - 1} more problem(s)" if len(found) > 1 else ""
+        how = "cannot be used" if manifest.unread else "is damaged"
+        say(f"Checkpoint {manifest.file.name} {how} and is skipped: {found[0]}{more}.")
     return None

@@ -2,7 +2,8 @@
 
 It is written after all shards, so a manifest that is there says that the checkpoint is complete. Its last entry is the
 hash of the others in canonical form, and the file must be that canonical form byte for byte: a flipped bit anywhere
-in it is found. Nothing in it is executable. This module does not need torch.
+in it is found. A hash can be made anew by whoever forges a file, so what it says is checked as well: by the schema, and
+that its parts fit each other. Nothing in it is executable. This module does not need torch.
 """
 
 import hashlib
@@ -14,10 +15,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from flatwater.errors import CheckpointError
+from flatwater.checkpoints.schema import Content, Inline, Stored
+from flatwater.storage.content import MOST_BYTES, fitted, parsed, require_shallow
+from flatwater.storage.directory import read_whole
 
 FORMAT = 1
-"""The version of the manifest written here. A later one is refused, not guessed at."""
+"""The version of the manifest written here. A later one is not guessed at."""
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 """What facts about a run are made of."""
@@ -27,7 +30,15 @@ Kind = Literal["tensor", "array", "generator", "float", "int", "bool", "str", "n
 SCALARS = ("float", "int", "bool", "str", "none")
 """The kinds of leaves whose value stands in the manifest itself."""
 
-_NAME = re.compile(r"(\d{6,})\.(\d{6,})\.json")
+_NAME = re.compile(r"([0-9]{6,18})\.([0-9]{6,18})\.json")
+_VALUES: Mapping[str, tuple[type, ...]] = {
+    "float": (float, str),  # a str is NaN or an infinity
+    "int": (int,),
+    "bool": (bool,),
+    "str": (str,),
+    "none": (type(None),),
+}
+_NOT_NUMBERS = ("nan", "inf", "-inf")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +90,9 @@ class Manifest:
     shards: tuple[ShardRecord, ...] = ()
     damage: str = ""
     """Why the file cannot be used; empty where it can. A damaged manifest has no leaves and no shards."""
+    unread: bool = False
+    """Whether `damage` is only that nobody can tell from here: the file could not be read this time, or is of a later
+    format. Nothing is removed on that ground."""
 
     @property
     def bytes(self) -> int:
@@ -102,7 +116,11 @@ def shard_path(folder: Path, sha256: str) -> Path:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The manifest as the bytes of its file."""
+    """The manifest as the bytes of its file.
+
+    Raises:
+        TypeError: it could not be read again: its facts hold what JSON cannot say, or it is too large.
+    """
     content: dict[str, Any] = {
         "format": FORMAT,
         "round": manifest.round,
@@ -112,7 +130,14 @@ def encode(manifest: Manifest) -> bytes:
         "leaves": [_leaf_content(record) for record in manifest.leaves],
         "shards": [{"sha256": shard.sha256, "bytes": shard.bytes} for shard in manifest.shards],
     }
-    return _sealed(content)
+    try:
+        require_shallow(content)
+    except ValueError as error:
+        raise TypeError(f"a checkpoint's facts are too deep: {error}") from error
+    sealed = _sealed(content)
+    if len(sealed) > MOST_BYTES:
+        raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest holds {MOST_BYTES} bytes")
+    return sealed
 
 
 def _leaf_content(record: LeafRecord) -> dict[str, Any]:
@@ -153,7 +178,7 @@ def plain(value: object) -> Any:  # noqa: ANN401  (JSON as the json module takes
 
 def manifest_files(folder: Path) -> list[Path]:
     """The manifests in `folder`, oldest first."""
-    return sorted((path for path in folder.glob("*.json") if is_manifest(path)), key=_place)
+    return sorted((path for path in folder.glob("*.json") if is_manifest(path) and path.is_file()), key=_place)
 
 
 def is_manifest(file: Path) -> bool:
@@ -166,15 +191,18 @@ def _place(file: Path) -> tuple[int, int]:
     return (int(named[1]), int(named[2])) if named else (-1, -1)
 
 
-def read_manifest(file: Path) -> Manifest:
-    """The manifest in `file`. One that is damaged comes back with `damage` saying how.
+def scalar_hash(kind: str, value: Scalar) -> str:
+    """The hash of a number, flag or string: of its canonical JSON."""
+    return hashlib.sha256(canonical([kind, plain(value)])).hexdigest()
 
-    Raises:
-        CheckpointError: another version of Flatwater wrote it, in a format of its own.
-    """
+
+def read_manifest(file: Path) -> Manifest:
+    """The manifest in `file`. One that is damaged comes back with `damage` saying how."""
     try:
-        raw = file.read_bytes()
+        raw = read_whole(file, MOST_BYTES)
     except OSError as error:
+        return _damaged(file, f"the manifest cannot be read ({error.strerror or error})", unread=True)
+    except ValueError as error:
         return _damaged(file, f"the manifest cannot be read ({error})")
     return parse_manifest(file, raw)
 
@@ -182,49 +210,71 @@ def read_manifest(file: Path) -> Manifest:
 def parse_manifest(file: Path, raw: bytes) -> Manifest:
     """The manifest with the content `raw`, which may come from elsewhere than the disk.
 
-    Raises:
-        CheckpointError: another version of Flatwater wrote it, in a format of its own.
+    One that is damaged comes back with `damage` saying how, and so does a whole one of a later format, as `unread`.
     """
     try:
-        content = json.loads(raw)
+        content = parsed(raw)
     except ValueError as error:
         return _damaged(file, f"the manifest cannot be read ({error})")
-    damage = _damage(file, raw, content)
-    if damage:
-        return _damaged(file, damage)
+    if not isinstance(content, dict):
+        return _damaged(file, "the manifest does not hold a JSON object")
+    if _sealed({key: value for key, value in content.items() if key != "sha256"}) != raw:
+        return _damaged(file, "the manifest's hash does not match what it says")
+    if (later := content.get("format")) != FORMAT and isinstance(later, int):
+        how = f"it is written in format {later}, and this version of Flatwater reads format {FORMAT}: update Flatwater"
+        return _damaged(file, how, unread=True)
+    try:
+        manifest = _manifest(file, fitted(content, Content))
+    except ValueError as error:
+        return _damaged(file, f"the manifest is not as it must be ({error})")
+    contradiction = _contradiction(manifest)
+    return _damaged(file, contradiction) if contradiction else manifest
+
+
+def _damaged(file: Path, how: str, *, unread: bool = False) -> Manifest:
+    at_round, at_step = _place(file)
+    return Manifest(file=file, round=at_round, step=at_step, damage=how, unread=unread)
+
+
+def _manifest(file: Path, content: Content) -> Manifest:
     return Manifest(
         file=file,
-        round=content["round"],
-        step=content["step"],
-        saved=content["saved"],
-        facts=content["facts"],
-        leaves=tuple(_leaf_record(leaf) for leaf in content["leaves"]),
-        shards=tuple(ShardRecord(**shard) for shard in content["shards"]),
+        round=content.round,
+        step=content.step,
+        saved=content.saved,
+        facts=content.facts,
+        leaves=tuple(_leaf_record(leaf) for leaf in content.leaves),
+        shards=tuple(ShardRecord(sha256=shard.sha256, bytes=shard.bytes) for shard in content.shards),
     )
 
 
-def _damaged(file: Path, how: str) -> Manifest:
-    at_round, at_step = _place(file)
-    return Manifest(file=file, round=at_round, step=at_step, damage=how)
-
-
-def _damage(file: Path, raw: bytes, content: object) -> str:
-    at_round, at_step = _place(file)
-    if not isinstance(content, dict):
-        return "the manifest does not hold a JSON object"
-    if _sealed({key: value for key, value in content.items() if key != "sha256"}) != raw:
-        return "the manifest's hash does not match what it says"
-    if content["format"] != FORMAT:
-        raise CheckpointError(
-            f"{file}: written in format {content['format']}, this version of Flatwater reads format {FORMAT}. "
-            "Load it with the version that wrote it (facts.versions), or start a new run."
-        )
-    if (content["round"], content["step"]) != (at_round, at_step):
-        return f"the manifest is of round {content['round']}, step {content['step']}: the file was renamed"
-    return ""
-
-
 def _leaf_record(content: dict[str, Any]) -> LeafRecord:
-    if content["kind"] == "float":
-        return LeafRecord(**content | {"value": float(content["value"])})
-    return LeafRecord(**content | {"shape": tuple(content.get("shape", ()))})
+    if content.get("kind") not in SCALARS:
+        at = fitted(content, Stored)
+        return LeafRecord(
+            path=at.path, kind=at.kind, sha256=at.sha256, dtype=at.dtype, shape=tuple(at.shape), shard=at.shard
+        )
+    leaf = fitted(content, Inline)
+    if type(leaf.value) not in _VALUES[leaf.kind]:
+        raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")
+    if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NOT_NUMBERS:
+        raise ValueError(f"the value of the float {leaf.path!r} is a text")
+    value = float(leaf.value) if leaf.kind == "float" and leaf.value is not None else leaf.value
+    return LeafRecord(path=leaf.path, kind=leaf.kind, sha256=leaf.sha256, value=value)
+
+
+def _contradiction(manifest: Manifest) -> str:
+    """How the manifest contradicts its name or itself; empty where it does not."""
+    if (manifest.round, manifest.step) != _place(manifest.file):
+        return f"the manifest is of round {manifest.round}, step {manifest.step}: the file was renamed"
+    listed = {shard.sha256 for shard in manifest.shards}
+    if len(listed) < len(manifest.shards):
+        return "the manifest lists a shard twice"
+    if len({record.path for record in manifest.leaves}) < len(manifest.leaves):
+        return "the manifest lists a leaf twice"
+    for record in manifest.leaves:
+        if record.kind not in SCALARS and record.shard not in listed:
+            return f"the shard of the leaf {record.path!r} is not listed"
+        if record.kind in SCALARS and scalar_hash(record.kind, record.value) != record.sha256:
+            return f"the hash of the {record.kind} {record.path!r} does not match its value"
+    return ""

@@ -10,38 +10,9 @@ import torch
 from torch import Tensor
 
 from flatwater.checkpoints.manifest import Kind, describe
-from flatwater.checkpoints.shards import Stored
+from flatwater.checkpoints.shards import DTYPES, Stored
 from flatwater.state.tree import Leaf, Scalar
 
-_TORCH_NAMES = {
-    torch.bool: "BOOL",
-    torch.uint8: "U8",
-    torch.int8: "I8",
-    torch.uint16: "U16",
-    torch.int16: "I16",
-    torch.uint32: "U32",
-    torch.int32: "I32",
-    torch.uint64: "U64",
-    torch.int64: "I64",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float32: "F32",
-    torch.float64: "F64",
-}
-_NUMPY_NAMES = {
-    "|b1": "BOOL",
-    "|u1": "U8",
-    "|i1": "I8",
-    "<u2": "U16",
-    "<i2": "I16",
-    "<u4": "U32",
-    "<i4": "I32",
-    "<u8": "U64",
-    "<i8": "I64",
-    "<f2": "F16",
-    "<f4": "F32",
-    "<f8": "F64",
-}
 _SCALAR_KINDS: dict[type, Kind] = {float: "float", int: "int", bool: "bool", str: "str", type(None): "none"}
 
 Read = Callable[[memoryview], None]
@@ -90,26 +61,25 @@ def payload(leaf: Leaf) -> Payload | None:
     value = leaf.value
     if isinstance(value, torch.Generator):
         state = value.get_state()
-        return _payload(leaf, "generator", "uint8", tuple(state.shape), ("U8", 1))
+        return _payload(leaf, "generator", "uint8", tuple(state.shape), 1)
     if isinstance(value, Tensor):
         _require_storable(leaf.path, value)
-        dtype, name = str(value.dtype).removeprefix("torch."), _TORCH_NAMES.get(value.dtype)
-        return _payload(leaf, "tensor", dtype, tuple(value.shape), (name, value.element_size()))
+        dtype = str(value.dtype).removeprefix("torch.")
+        return _payload(leaf, "tensor", dtype, tuple(value.shape), value.element_size())
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject or _overlaps(value.shape, value.strides):
             raise TypeError(f"{leaf.path}: a checkpoint cannot hold an array of objects, or one whose cells overlap")
         dtype = value.dtype.str if value.dtype.fields is None else str(value.dtype.descr)
-        return _payload(leaf, "array", dtype, value.shape, (_NUMPY_NAMES.get(dtype), value.itemsize))
+        return _payload(leaf, "array", dtype, value.shape, value.itemsize)
     return None
 
 
-def _payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], cell: tuple[str | None, int]) -> Payload:
-    name, itemsize = cell
+def _payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
     size = prod(shape) * itemsize
-    if name is None:
-        stored = Stored(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
+    if dtype in DTYPES:
+        stored = Stored(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)
     else:
-        stored = Stored(dtype=name, shape=shape, itemsize=itemsize, nbytes=size)
+        stored = Stored(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
     return Payload(leaf=leaf, kind=kind, dtype=dtype, shape=shape, stored=stored)
 
 

@@ -4,21 +4,51 @@ Shards go first, each under the hash of its content, and the manifest last: a ma
 checkpoint is complete, whenever the sender was killed. This module does not need torch.
 """
 
-import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
-from flatwater.checkpoints.catalogue import verify
-from flatwater.checkpoints.manifest import Manifest, ShardRecord, is_manifest, parse_manifest, shard_path
+from flatwater.checkpoints.intact import DamagedError, Read, ShardCheck, leaves_by_shard, read_shard, short
+from flatwater.checkpoints.manifest import (
+    LeafRecord,
+    Manifest,
+    ShardRecord,
+    is_manifest,
+    parse_manifest,
+    shard_path,
+)
 from flatwater.errors import CheckpointError
 from flatwater.storage.directory import write_object
+from flatwater.storage.faults import OversizeError, StoreError
 from flatwater.storage.objects import Entry, Objects
-from flatwater.storage.sending import SendBuffer, send_file
+from flatwater.storage.sending import OtherContentError, SendBuffer, send_file
 
 FOLDER = "checkpoints"
+AGAIN = (0.0, 2.0)
+"""Seconds before what came wrong is read a second and a third time: then it counts as damaged."""
+_SHARD = re.compile(rf"{FOLDER}/objects/[0-9a-f]{{64}}\.safetensors")
 Say = Callable[[str], None]
+T = TypeVar("T")
+
+
+def patiently(objects: Objects, read: Callable[[Objects], T]) -> T:
+    """What `read` returns, called again by another connection where what came was wrong, and once more after a pause.
+
+    Raises:
+        DamagedError: the third answer was wrong as well.
+        StoreError: the third answer was none.
+    """
+    for pause in AGAIN:
+        try:
+            return read(objects)
+        except (DamagedError, StoreError):
+            time.sleep(pause)
+            objects = objects.again()
+    return read(objects)
 
 
 def shard_name(sha256: str) -> str:
@@ -35,7 +65,7 @@ def stored(objects: Objects) -> tuple[list[str], dict[str, int]]:
     """The names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
     entries = objects.entries(f"{FOLDER}/")
     named = [entry.name for entry in entries if _is_manifest(entry)]
-    shards = {entry.name: entry.bytes for entry in entries if entry.name.endswith(".safetensors")}
+    shards = {entry.name: entry.bytes for entry in entries if _SHARD.fullmatch(entry.name)}
     return sorted(named, key=lambda name: [int(part) for part in name.split("/")[1].split(".")[:2]]), shards
 
 
@@ -44,10 +74,36 @@ def _is_manifest(entry: Entry) -> bool:
 
 
 def read_remote(objects: Objects, name: str) -> Manifest:
-    """One manifest; one that is damaged, or gone since it was listed, says so in `damage`."""
-    content = objects.read(name)
-    file = Path(PurePosixPath(name).name)
-    return parse_manifest(file, content if content is not None else b"")
+    """One manifest. One that is damaged says so in `damage`; one that is gone or cannot be read is `unread` as well.
+
+    Raises:
+        ConfigError: the store refuses.
+        StoreError: it cannot be reached.
+    """
+    return _read_manifest(objects, name)[0]
+
+
+def _read_manifest(objects: Objects, name: str) -> tuple[Manifest, bytes]:
+    """The manifest and its bytes."""
+    file, found = Path(PurePosixPath(name).name), (Manifest(file=Path(name), round=-1, step=-1), b"")
+
+    def read(objects: Objects) -> None:
+        nonlocal found
+        content = objects.read(name)
+        manifest = parse_manifest(file, content if content is not None else b"")
+        if content is None:
+            manifest = replace(manifest, damage="the manifest is gone", unread=True)
+        found = manifest, content or b""
+        if manifest.damage and (content is None or not manifest.unread):
+            raise DamagedError(manifest.damage)
+
+    try:
+        patiently(objects, read)
+    except OversizeError as error:
+        return replace(parse_manifest(file, b""), damage=f"the manifest cannot be read ({error})"), b""
+    except DamagedError:
+        pass
+    return found
 
 
 def missing(manifest: Manifest, shards: dict[str, int]) -> str:
@@ -57,9 +113,9 @@ def missing(manifest: Manifest, shards: dict[str, int]) -> str:
     for shard in manifest.shards:
         found = shards.get(shard_name(shard.sha256))
         if found is None:
-            return f"objects/{shard.sha256[:12]}….safetensors: the object is missing"
+            return f"{short(shard)}: the object is missing"
         if found != shard.bytes:
-            return f"objects/{shard.sha256[:12]}….safetensors: {found} bytes where {shard.bytes} were written"
+            return f"{short(shard)}: {found} bytes where {shard.bytes} were written"
     return ""
 
 
@@ -73,6 +129,8 @@ def send_shards(
     step: Callable[[int], None],
 ) -> Iterator[ShardRecord]:
     """Send the shards of a checkpoint that are not `there`; yields each when it is verified.
+
+    What is at the store is written over by good bytes alone: a shard that is damaged in the folder is not sent.
 
     Args:
         objects: below the run's URL.
@@ -93,12 +151,11 @@ def send_shards(
             continue
         path = shard_path(folder, shard.sha256)
         try:
-            sent = send_file(objects, name, path, buffer, step)
+            send_file(objects, name, path, buffer, step, sha256=shard.sha256)
         except FileNotFoundError:
             raise CheckpointError(f"{manifest.file} cannot be sent: {path.name} is missing") from None
-        if sent.sha256 != shard.sha256:
-            objects.remove([name])
-            raise CheckpointError(f"{manifest.file} cannot be sent: {path.name} is damaged")
+        except OtherContentError:
+            raise CheckpointError(f"{manifest.file} cannot be sent: {path.name} is damaged") from None
         yield shard
 
 
@@ -121,68 +178,76 @@ def send_manifest(objects: Objects, manifest: Manifest) -> None:
         objects.put(name, content)
 
 
-def fetch_newest(objects: Objects, folder: Path, *, say: Say, mend: bool = False) -> Manifest | None:
+def fetch_newest(objects: Objects, folder: Path, *, say: Say) -> Manifest | None:
     """Bring the newest checkpoint that is whole into `folder`; None where there is none.
 
-    Shards that are there already are not brought again. The manifest is written last.
+    Shards that are there already are not brought again. The manifest is written last. Nothing is removed at the store,
+    whatever it answers: what comes wrong three times is told and skipped.
 
     Args:
         objects: below the run's URL.
         folder: a run's `checkpoints` folder; created if need be.
         say: told of each checkpoint that is skipped and why, and of the one that is used instead.
-        mend: remove shards whose content is not what their names say, so that they are sent anew.
 
     Raises:
         ConfigError: the store refuses.
         StoreError: it cannot be reached.
         RunError: the disk is full, or the folder cannot be written.
     """
-    names, shards = stored(objects)
+    names, sizes = stored(objects)
     for skipped, name in enumerate(reversed(names)):
-        manifest = read_remote(objects, name)
-        problem = missing(manifest, shards) or _fetch_shards(objects, folder, manifest.shards, mend=mend)
+        manifest, content = _read_manifest(objects, name)
+        problem = missing(manifest, sizes) or _fetch_shards(objects, folder, manifest)
         if not problem:
-            write_object(folder / manifest.file.name, objects.read(name) or b"")
+            write_object(folder / manifest.file.name, content)
             if skipped:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is whole and is used instead.")
             return replace(manifest, file=folder / manifest.file.name)
-        say(f"Checkpoint {manifest.file.name} at {objects.url} is damaged and is skipped: {problem}.")
+        how = "cannot be used" if manifest.unread else "is damaged"
+        say(f"Checkpoint {manifest.file.name} at {objects.url} {how} and is skipped: {problem}.")
     return None
 
 
-def _fetch_shards(objects: Objects, folder: Path, shards: Iterable[ShardRecord], *, mend: bool) -> str:
-    for shard in shards:
-        if _is_here(folder, shard):
+def _fetch_shards(objects: Objects, folder: Path, manifest: Manifest) -> str:
+    """What is wrong with them; empty where all are in the folder."""
+    for shard, leaves in leaves_by_shard(manifest).items():
+        path = shard_path(folder, shard.sha256)
+        if path.is_file() and isinstance(read_shard(path, shard, leaves), Read):
             continue
+
+        def fetch(objects: Objects) -> None:
+            write_object(path, _checked(objects, shard, leaves))  # noqa: B023  (called in this turn alone)
+
         try:
-            write_object(shard_path(folder, shard.sha256), _checked(objects, shard))
-        except CheckpointError as damage:
-            if mend:
-                objects.remove([shard_name(shard.sha256)])
+            patiently(objects, fetch)
+        except DamagedError as damage:
             return str(damage)
     return ""
 
 
-def _is_here(folder: Path, shard: ShardRecord) -> bool:
-    return not verify(folder, Manifest(file=folder, round=0, step=0, shards=(shard,)))
+def _checked(objects: Objects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Iterator[bytes]:
+    """The shard's content; raises after the last piece where something is wrong, so that no file comes to be.
 
-
-def _checked(objects: Objects, shard: ShardRecord) -> Iterator[bytes]:
-    """The shard's content; raises after the last piece where the hash is another, so that no file comes to be."""
-    digest, short = hashlib.sha256(), f"objects/{shard.sha256[:12]}….safetensors"
+    Raises:
+        DamagedError: it is missing, longer or shorter than it must be, or has other content.
+        ConfigError: the store refuses.
+        StoreError: it cannot be reached.
+    """
+    check = ShardCheck(shard, leaves)
     try:
-        for piece in objects.pieces(shard_name(shard.sha256)):
-            digest.update(piece)
+        for piece in objects.pieces(shard_name(shard.sha256), shard.bytes):
+            check.take_(piece)
             yield piece
     except FileNotFoundError:
-        raise CheckpointError(f"{short}: the object is missing") from None
-    if digest.hexdigest() != shard.sha256:
-        raise CheckpointError(f"{short}: the hash of its content is {digest.hexdigest()[:12]}…")
+        raise DamagedError(f"{short(shard)}: the object is missing") from None
+    except OversizeError:
+        raise DamagedError(f"{short(shard)}: more than the {shard.bytes} bytes that were written") from None
+    check.end()
 
 
 def is_intact(objects: Objects, manifest: Manifest) -> bool:
     """Whether every byte of a checkpoint at a URL is as it was written; reads all of it."""
-    return not any(_damage(objects, shard) for shard in manifest.shards)
+    return not any(_damage(objects, shard, leaves) for shard, leaves in leaves_by_shard(manifest).items())
 
 
 def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
@@ -201,15 +266,18 @@ def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
     for name in names:
         manifest = read_remote(objects, name)
         problem = missing(manifest, sizes)
-        wrong = [problem] if problem else [damage(shard) for shard in manifest.shards]
+        wrong = [problem] if problem else [damage(*held) for held in leaves_by_shard(manifest).items()]
         found.append((manifest, [each for each in wrong if each]))
     return found
 
 
-def _damage(objects: Objects, shard: ShardRecord) -> str:
-    try:
-        for _ in _checked(objects, shard):
+def _damage(objects: Objects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> str:
+    def read(objects: Objects) -> None:
+        for _ in _checked(objects, shard, leaves):
             pass
-    except CheckpointError as damage:
+
+    try:
+        patiently(objects, read)
+    except DamagedError as damage:
         return str(damage)
     return ""

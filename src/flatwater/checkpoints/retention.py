@@ -7,8 +7,9 @@ names any more: a kill between any two steps leaves files that nobody needs, nev
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from flatwater.checkpoints.catalogue import glance, list_checkpoints
+from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.intact import glance
 from flatwater.checkpoints.manifest import Manifest, shard_path
 from flatwater.storage.directory import remove_strays, sync_folder, telling
 
@@ -33,8 +34,8 @@ def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collectio
 
     `spared` are manifests whose checkpoints are being read by somebody: they stay this time.
 
-    Damaged checkpoints are not counted and go. So do checkpoints later than `saved`: the run was resumed from one
-    before them, because they were damaged.
+    Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later
+    than `saved`: the run was resumed from one before them, because they were damaged.
 
     Raises:
         RunError: a file cannot be removed.
@@ -43,7 +44,7 @@ def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collectio
     place = next(at for at, manifest in enumerate(manifests) if manifest.file == saved)
     whole = [manifest for manifest in manifests[: place + 1] if not glance(folder, manifest)]
     stay = {manifest.file for manifest in kept(whole, config)} | {*spared}
-    remove_checkpoints(folder, [manifest for manifest in manifests if manifest.file not in stay])
+    remove_checkpoints(folder, [each for each in manifests if each.file not in stay and not each.unread])
 
 
 def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
@@ -62,18 +63,22 @@ def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
 def sweep(folder: Path) -> int:
     """Remove shards that no manifest in `folder` names, and unfinished files of writers that are dead.
 
+    No shard goes while a manifest there does not say which ones it needs: one that cannot be read now may be good.
+
     Returns the bytes of the shards removed.
 
     Raises:
         RunError: a file cannot be removed.
     """
-    named = {shard_path(folder, shard.sha256) for manifest in list_checkpoints(folder) for shard in manifest.shards}
+    manifests = list_checkpoints(folder)
+    named = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
     freed = 0
-    with telling(folder):
-        for path in (folder / "objects").glob("*.safetensors"):
-            if path not in named:
-                freed += path.stat().st_size
-                path.unlink()
+    if not any(manifest.damage for manifest in manifests):
+        with telling(folder):
+            for path in (folder / "objects").glob("*.safetensors"):
+                if path not in named:
+                    freed += path.stat().st_size
+                    path.unlink()
     remove_strays(folder)
     remove_strays(folder / "objects")
     return freed

@@ -9,10 +9,43 @@ Source of the format: https://github.com/huggingface/safetensors#format
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
+
+from flatwater.checkpoints.schema import Header, Place
+from flatwater.storage.content import fitted, parsed
 
 _ALIGNMENT = 8
-_LENGTH_BYTES = 8
+LENGTH_BYTES = 8
+
+
+class Dtype(NamedTuple):
+    """A type of numbers that the format knows."""
+
+    name: str
+    """In a header."""
+    itemsize: int
+
+
+DTYPES: Mapping[str, Dtype] = {
+    ours: Dtype(name, itemsize)
+    for name, itemsize, *both in (
+        ("BOOL", 1, "bool", "|b1"),
+        ("U8", 1, "uint8", "|u1"),
+        ("I8", 1, "int8", "|i1"),
+        ("U16", 2, "uint16", "<u2"),
+        ("I16", 2, "int16", "<i2"),
+        ("U32", 4, "uint32", "<u4"),
+        ("I32", 4, "int32", "<i4"),
+        ("U64", 8, "uint64", "<u8"),
+        ("I64", 8, "int64", "<i8"),
+        ("F16", 2, "float16", "<f2"),
+        ("BF16", 2, "bfloat16"),
+        ("F32", 4, "float32", "<f4"),
+        ("F64", 8, "float64", "<f8"),
+    )
+    for ours in both
+}
+"""By their names in torch and in numpy. What is none of these is stored as bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,12 +99,13 @@ def header(group: Mapping[str, Stored]) -> bytes:
         at += stored.nbytes
     text = json.dumps(places, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
-def read_header(file: IO[bytes]) -> dict[str, int]:
-    """Where each leaf's bytes begin in a shard whose hash was found right."""
-    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-    places = json.loads(file.read(length))
-    start = _LENGTH_BYTES + length
-    return {name: start + place["data_offsets"][0] for name, place in places.items()}
+def parse_header(raw: bytes) -> dict[str, Place]:
+    """Where each leaf's bytes lie in a shard, counted from the end of its header, by the header `raw`.
+
+    Raises:
+        ValueError: it is no header.
+    """
+    return fitted(parsed(raw), Header)

@@ -16,10 +16,9 @@ from flatwater.checkpoints.manifest import (
     LeafRecord,
     Manifest,
     ShardRecord,
-    canonical,
     encode,
     manifest_path,
-    plain,
+    scalar_hash,
     shard_path,
 )
 from flatwater.checkpoints.payload import Payload, payload, raw, scalar_kind
@@ -103,8 +102,7 @@ def _scalar_record(leaf: Leaf) -> LeafRecord:
     value = leaf.value
     assert isinstance(value, Scalar)  # noqa: S101  (payload took the others)
     kind = scalar_kind(leaf.path, value)
-    digest = hashlib.sha256(canonical([kind, plain(value)])).hexdigest()
-    return LeafRecord(path=leaf.path, kind=kind, sha256=digest, value=value)
+    return LeafRecord(path=leaf.path, kind=kind, sha256=scalar_hash(kind, value), value=value)
 
 
 def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, dict[str, LeafRecord]]:

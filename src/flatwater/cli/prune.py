@@ -28,4 +28,6 @@ class Prune:
         require(self.keep >= 1, "--keep", self.keep, "1 or more")
         done = prune_run(self.run, self.keep)
         print(f"{self.run}  {done.kept} kept, {done.removed} removed, {format_bytes(done.bytes)} freed")
+        if done.unread:
+            print(f"{done.unread} more cannot be read now, and stay with every file: flatwater checkpoints {self.run}")
         return 0

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatwater.checkpoints.catalogue import glance, list_checkpoints
+from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.checkpoints.intact import glance
 from flatwater.errors import ConfigError
 from flatwater.runs.folder import locked, open_folder
 from flatwater.runs.mirror import FIRST_PAUSE

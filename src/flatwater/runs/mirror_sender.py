@@ -13,6 +13,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import (
+    FOLDER,
     manifest_name,
     missing,
     read_remote,
@@ -62,7 +63,9 @@ class MirrorSender:
     shards: set[str] = field(default_factory=set)
     """Names of those that were verified and are there."""
     loose: set[str] = field(default_factory=set)
-    """Names of shards that no manifest names, which a sender that was killed has left, and of damaged manifests."""
+    """Names of shards that no manifest names, which a sender that was killed has left."""
+    spared: set[str] = field(default_factory=set)
+    """Names of shards that checkpoints need which are not whole, as far as is known."""
     manifests: dict[str, Manifest] = field(default_factory=dict)
     """Those that are there, by name, oldest first; without their leaves."""
     removes: bool = True
@@ -97,13 +100,23 @@ class MirrorSender:
         self.lock, self.renewed = lock, time.monotonic()
 
     def _look_(self) -> None:
-        self.objects.remove_unfinished()
+        """See what is there. A damaged checkpoint stays, and so does every shard while one does not say what it needs.
+
+        The list may be wrong, and the manifest may come whole another time: `flatwater prune` is asked to remove it.
+        """
+        for folder in ("", FOLDER, f"{FOLDER}/objects", "tensorboard"):
+            self.objects.remove_unfinished(folder)
         names, sizes = stored(self.objects)
         found = {name: read_remote(self.objects, name) for name in names}
-        whole = {name: m for name, m in found.items() if not missing(m, sizes)}
+        problems = {name: problem for name, m in found.items() if (problem := missing(m, sizes))}
+        whole = {name: m for name, m in found.items() if name not in problems}
         self.manifests = {name: replace(m, leaves=()) for name, m in whole.items()}
         self.shards = {shard_name(shard.sha256) for m in whole.values() for shard in m.shards}
-        self.loose = ({*sizes} - self.shards) | (found.keys() - whole.keys())
+        self.spared = {shard_name(shard.sha256) for name in problems for shard in found[name].shards}
+        known = not any(m.damage for m in found.values())
+        self.loose = {*sizes} - self.shards - self.spared if known else set()
+        for name, problem in problems.items():
+            self.say(f"mirror: {name} at {self.objects.url} is damaged and stays there: {problem}")
 
     def _require_not_ahead(self) -> None:
         """What the run did elsewhere since it left this folder must not be written over."""
@@ -182,7 +195,7 @@ class MirrorSender:
         named = {shard_name(shard.sha256) for m in stay.values() for shard in m.shards}
         try:
             self.objects.remove(gone)
-            self.objects.remove(sorted((self.shards | self.loose) - named))
+            self.objects.remove(sorted((self.shards | self.loose) - named - self.spared))
         except ConfigError as refused:  # who may only write keeps everything
             if self.removes:
                 self.say(f"mirror: old checkpoints stay there: {refused}")

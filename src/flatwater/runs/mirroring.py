@@ -13,7 +13,8 @@ from flatwater.runs.folder import RunFolder
 from flatwater.runs.mirror import GRACE_SECONDS, Mirror
 from flatwater.runs.mirror_sender import MirrorSender
 from flatwater.runs.unmirrored import MirrorLike, Unmirrored
-from flatwater.storage.directory import write_object
+from flatwater.storage.content import MOST_BYTES, fitted, parsed
+from flatwater.storage.directory import read_whole, write_object
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import QUICK, open_objects
 
@@ -43,14 +44,13 @@ def read_place(folder: RunFolder) -> dict[str, str]:
         RunError: it is damaged.
     """
     try:
-        found: dict[str, str] = json.loads(folder.mirror.read_text(encoding="utf-8"))
+        return fitted(parsed(read_whole(folder.mirror, MOST_BYTES)), dict[str, str])
     except FileNotFoundError:
         return {}
     except ValueError as fault:
         raise RunError(
             f"{folder.mirror}: is damaged ({fault}). Delete it: the run then gets a new place below --mirror."
         ) from fault
-    return found
 
 
 def write_place(folder: RunFolder, url: str, identity: str) -> None:

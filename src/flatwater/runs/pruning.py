@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from flatwater.checkpoints.catalogue import glance, list_checkpoints, verify
+from flatwater.checkpoints.catalogue import list_checkpoints, verify
+from flatwater.checkpoints.intact import glance
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import is_intact, missing, read_remote, shard_name, stored
 from flatwater.checkpoints.retention import remove_checkpoints
@@ -27,6 +28,8 @@ class Pruned:
     removed: int
     bytes: int
     """Of shards that were removed."""
+    unread: int
+    """Checkpoints of which cannot be told from here whether they are good: they stay, with every shard."""
 
 
 def prune_run(place: str | Path, keep: int) -> Pruned:
@@ -76,8 +79,9 @@ def _prune_folder(path: Path, keep: int) -> Pruned:
     with locked(run):
         found = list_checkpoints(folder)
         stay = chosen(found, keep, whole=lambda m: not glance(folder, m), good=lambda m: not verify(folder, m))
-        freed = remove_checkpoints(folder, [m for m in found if m not in stay])
-    return Pruned(len(stay), len(found) - len(stay), freed)
+        gone = [m for m in found if m not in stay and not m.unread]
+        freed = remove_checkpoints(folder, gone)
+    return Pruned(len(stay), len(gone), freed, len(found) - len(stay) - len(gone))
 
 
 def _prune_url(url: str, keep: int) -> Pruned:
@@ -99,10 +103,12 @@ def _prune_url(url: str, keep: int) -> Pruned:
             good=lambda name: is_intact(objects, manifest(name)),
         )
         needed = {shard_name(shard.sha256) for name in stay for shard in manifest(name).shards}
-        unneeded = [name for name in sizes if name not in needed]
-        objects.remove([name for name in names if name not in stay])
+        gone = [name for name in names if name not in stay and not found[name].unread]
+        unread = len(names) - len(stay) - len(gone)
+        unneeded = [] if unread else [name for name in sizes if name not in needed]
+        objects.remove(gone)
         objects.remove(unneeded)
     finally:
         with suppress(FlatwaterError):  # what went wrong before is what matters
             lock.release_()
-    return Pruned(len(stay), len(names) - len(stay), sum(sizes[name] for name in unneeded))
+    return Pruned(len(stay), len(gone), sum(sizes[name] for name in unneeded), unread)

@@ -11,6 +11,7 @@ from flatwater.runs.folder import RunFolder
 from flatwater.runs.listing import RunLine, describe
 from flatwater.storage.claims import LOCK, holder, is_lock
 from flatwater.storage.directory import write_object
+from flatwater.storage.faults import OddNameError
 from flatwater.storage.objects import Objects, open_objects
 
 READ = (CONFIG, "metrics.jsonl", "result.json")
@@ -30,14 +31,18 @@ def list_runs_at(url: str) -> list[RunLine]:
 
 def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """The run's line and the time of its last change; none where there is no run."""
-    entries = objects.entries()
-    names = {entry.name for entry in entries}
+    try:
+        entries = objects.entries()
+    except OddNameError:
+        entries = objects.heads((*READ, LOCK))
+    sizes = {entry.name: entry.bytes for entry in entries}
+    names = sizes.keys()
     if CONFIG not in names:
         return []
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
         folder = RunFolder(Path(scratch) / name)
         for file in names & {*READ}:
-            write_object(folder.path / file, objects.pieces(file))
+            write_object(folder.path / file, objects.pieces(file, sizes[file]))
         line = describe(folder)
     held = holder(objects) if LOCK in names else None
     training = held is not None and not held.is_left_behind

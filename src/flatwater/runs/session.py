@@ -148,24 +148,25 @@ def restore_run(
     Raises:
         CheckpointError: there is none, or it belongs to another configuration or other data.
     """
-    manifest = newest_intact(folder.checkpoints, say=say)
-    if manifest is None:
+    intact = newest_intact(folder.checkpoints, say=say)
+    if intact is None:
         raise CheckpointError(
             f"{folder.checkpoints}: there is no intact checkpoint. Restore the folder from a backup, or repeat the run "
             f"with: flatwater train {config.trainer} --config {folder.config} --run FOLDER"
         )
+    manifest = intact.manifest
     composed = COMPOSERS[config.trainer].compose(config)
-    found = differences({name: manifest.facts[name] for name in ("config", "data")}, facts(composed))
+    found = differences({name: manifest.facts.get(name) for name in ("config", "data")}, facts(composed))
     if found:
         listed = "\n".join(f"  {line}" for line in found)
         raise CheckpointError(
             f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
             f"Put {folder.config} or the data back as they were, or start a new run."
         )
-    saved = manifest.facts["versions"]
+    saved = manifest.facts.get("versions")
     if saved != versions():
         say(f"saved by {saved}, resumed by {versions()}: the last bits of the numbers may differ from here on")
-    restore_(composed.trainer.run, folder.checkpoints, manifest)
+    restore_(composed.trainer.run, intact)
     composed.rebuild_()
     return composed, manifest
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from flatwater.errors import ConfigError, RunError
+from flatwater.storage.content import fitted, parsed
 from flatwater.storage.objects import Objects
 from flatwater.units import format_duration
 
@@ -90,9 +91,11 @@ def holder(objects: Objects) -> Holder | None:
 
 def _holder_of(content: bytes) -> Holder | None:
     try:
-        return Holder(**json.loads(content))
-    except (ValueError, TypeError):  # not written by this version: as good as none
+        found = fitted(parsed(content), Holder)
+        began = datetime.fromisoformat(found.renewed)
+    except ValueError:  # not written by this version: as good as none
         return None
+    return found if began.tzinfo else None
 
 
 @dataclass

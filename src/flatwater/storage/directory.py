@@ -12,7 +12,9 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
+from stat import S_ISREG
 
 from flatwater.errors import RunError
 from flatwater.units import format_bytes
@@ -51,6 +53,31 @@ def write_object(path: Path, content: Piece | Iterable[Piece]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(path.parent)
+
+
+def open_at_once(path: Path) -> FileIO:
+    """A file to read. A pipe is not waited for: whoever reads asks what kind of file it is.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+def read_whole(path: Path, most: int) -> bytes:
+    """A file's content.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file, or is larger than `most` bytes.
+    """
+    with open_at_once(path) as file:
+        status = os.fstat(file.fileno())
+        if not S_ISREG(status.st_mode):
+            raise ValueError("it is no regular file")
+        if status.st_size > most:
+            raise ValueError(f"it is larger than {format_bytes(most)}")
+        return file.read(most + 1)[:most]
 
 
 def _write_through(temporary: Path, pieces: Iterable[Piece]) -> None:

@@ -28,6 +28,7 @@ _WRONG_KEYS = (
 )
 _FORBIDDEN = ("AccessDenied", "403 Forbidden", "Permission denied", "Operation not permitted", "Read-only file system")
 _NO_FOLDER = ("Unable to create dir", "Not a directory")
+_ODD_NAME = ("empty path segment", "illegal character sequence", "invalid path", "InvalidPath")
 _WRONG_REGION = ("redirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
 _REGIONS = {"s3": "AWS_REGION", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"}
 _NEEDED = "reading, writing, listing and removing objects"
@@ -36,6 +37,14 @@ _DOING = {"write": "writing", "read": "reading", "list": "listing", "remove": "r
 
 class StoreError(RunError):
     """A store that cannot be reached now, or that fails: it may be better in a minute."""
+
+
+class OversizeError(StoreError):
+    """An object goes on after the bytes that it should have."""
+
+
+class OddNameError(ConfigError):
+    """An object's name is none that the client reads, so that it does not list those beside it either."""
 
 
 @contextmanager
@@ -92,6 +101,10 @@ def explained(url: str, doing: str, error: Exception) -> FlatwaterError:
             f"this folder cannot be made ({short}). Correct the URL.",
         ),
     ]
+    if doing == "list" and _has(said, _ODD_NAME):
+        return OddNameError(
+            f"{url}: an object there has a name that cannot be listed ({short!r}). Remove it by the store's own tools."
+        )
     for applies, what in reasons:
         if applies:
             return ConfigError(f"{url}: {what}")

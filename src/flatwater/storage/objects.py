@@ -1,20 +1,26 @@
 """Objects at a URL: `s3://bucket/path`, `gs://bucket/path`, `az://container/path` or `file:///path`.
 
 The one home of obstore, which is imported when the first URL is opened. A put is whole or not there, at every store;
-what a store answers is told as one of three errors (`faults.py`).
+what a store answers is told as one of three errors (`faults.py`). A store may be wrong or hostile: every read has a
+number of bytes at which it ends, every list a number of objects, and every request a time.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+import asyncio
+import os
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from flatwater.errors import ConfigError
 from flatwater.storage.credentials import settings_of
 from flatwater.storage.directory import Piece, sync_file, telling
-from flatwater.storage.faults import telling_store
+from flatwater.storage.faults import OversizeError, StoreError, telling_store
+from flatwater.storage.folders import files_below, folders_in, is_unfinished, open_below
+from flatwater.units import format_duration
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -23,8 +29,18 @@ SCHEMES = ("s3", "gs", "az", "file")
 SHAPES = "s3://bucket/path, gs://bucket/path, az://container/path or file:///path"
 _CHUNK = 1 << 20
 """Bytes that are read at a time."""
-_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=300)}
+RANGE = 9 << 20
+"""Bytes that one request reads: a shard of `checkpoints.shard_bytes` with its header. Larger objects take several."""
+SMALL_BYTES = 64 << 20
+"""The most that a small object may have: a manifest, a lock, a claim."""
+MOST_ENTRIES = 200_000
+"""Objects of one list: shards of 1.6 TB."""
+REQUEST_SECONDS = 300.0
+"""In which a request must end, its answer included: a shard at 30 KB/s. So long a store may be silent, or trickle."""
+_NAME_BYTES, _PART_BYTES = 1024, 255
+_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=REQUEST_SECONDS)}
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
+T = TypeVar("T")
 PATIENT, QUICK = 6, 4
 """Tries again, of who waits for the answer, and of who has a queue of its own to try again."""
 
@@ -54,10 +70,21 @@ class Objects:
     """obstore's; its root is the bucket, or `/` of the file system."""
     prefix: str = ""
     """What stands before every name; ends with a slash where it is not empty."""
+    retries: int = PATIENT
+    """Of each request that fails without being refused."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a `file://` URL."""
+        return Path("/", self.prefix) if self.url.startswith("file:") else None
 
     def below(self, name: str) -> "Objects":
         """The objects below a name."""
-        return Objects(f"{self.url}/{name}", self.store, f"{self.prefix}{name}/")
+        return replace(self, url=f"{self.url}/{name}", prefix=f"{self.prefix}{name}/")
+
+    def again(self) -> "Objects":
+        """The same objects by connections of their own: a wrong answer may be of the connection."""
+        return self if self.folder else replace(self, store=open_objects(self.url, self.retries).store)
 
     def put(self, name: str, content: Piece) -> str:
         """Write an object, over the one that is there. Returns its tag: the store's own mark of its content.
@@ -124,56 +151,155 @@ class Objects:
 
     def _flush(self, name: str) -> None:
         """Wait until the disk has it; other stores answer no earlier than that."""
-        if self.url.startswith("file:"):
-            sync_file(Path("/", self.prefix, name))
+        if self.folder:
+            sync_file(self.folder / name)
 
     def read(self, name: str) -> bytes | None:
-        """A small object; None where there is none.
+        """A small object, of at most `SMALL_BYTES`; None where there is none.
 
         Raises:
             ConfigError: the store refuses it for good.
             StoreError: the store cannot be reached, or fails.
         """
         try:
-            return b"".join(self.pieces(name))
+            return b"".join(self.pieces(name, SMALL_BYTES))
         except FileNotFoundError:
             return None
 
-    def pieces(self, name: str) -> Iterator[bytes]:
-        """An object's content.
+    def pieces(self, name: str, most: int) -> Iterator[bytes]:
+        """An object's content, read until `most` bytes are there and not further.
+
+        Args:
+            name: of the object.
+            most: bytes that it may have.
 
         Raises:
             FileNotFoundError: there is no such object.
+            OversizeError: it goes on after `most` bytes.
             ConfigError: the store refuses it for good.
             StoreError: the store cannot be reached, or fails.
         """
+        left = most
+        with telling_store(self.url, "read"):
+            for piece in self._read_file(name) if self.folder else self._answered(name, most):
+                if len(piece) > left:
+                    raise self._oversize(name, most)
+                left -= len(piece)
+                yield piece
+
+    def _read_file(self, name: str) -> Iterator[bytes]:
+        with open_below(self.folder or Path(), name) as file:
+            while piece := file.read(_CHUNK):
+                yield piece
+
+    def _answered(self, name: str, most: int) -> Iterator[bytes]:
+        """At most `RANGE` bytes of each answer, so that each request may have an end in time."""
         import obstore  # noqa: PLC0415
 
-        with telling_store(self.url, "read"):
-            for piece in obstore.get(self.store, self.prefix + name).stream(min_chunk_size=_CHUNK):
-                yield bytes(piece)
+        path, at, size = self.prefix + name, 0, 1
+        while at < size:
+            answer = obstore.get(self.store, path, options={"range": (at, min(at + RANGE, size))} if at else {})
+            size, begin = answer.meta["size"], at
+            if size > most:
+                raise self._oversize(name, most)
+            for piece in answer.stream(min_chunk_size=_CHUNK):
+                part = bytes(piece)[: begin + RANGE - at]
+                at += len(part)
+                yield part
+                if at == begin + RANGE:
+                    break
+            if at == begin:
+                return
+
+    def _oversize(self, name: str, most: int) -> OversizeError:
+        return OversizeError(f"{self.url}/{name}: it has more than the {most} bytes that it should have")
 
     def entries(self, folder: str = "") -> list[Entry]:
-        """The objects whose names begin with the folder, folders below it included, by name."""
+        """The objects whose names begin with the folder, folders below it included, by name.
+
+        Those whose names nobody should write on a disk or a terminal are left out (`is_plain`).
+
+        Raises:
+            OddNameError: the client cannot read the list, because of such a name.
+            ConfigError: the store refuses.
+            StoreError: it cannot be reached, or its list does not end.
+        """
+        with telling_store(self.url, "list"):
+            if self.folder:
+                files = files_below(self.folder / folder)
+                found = [Entry(f"{folder}{file.name}", file.bytes, file.modified) for file in self._bounded(files)]
+            else:
+                found = _in_a_loop(self._in_time(self._listed(folder)))
+        return sorted((entry for entry in found if is_plain(entry.name)), key=lambda entry: entry.name)
+
+    def _bounded(self, found: Iterable[T]) -> Iterator[T]:
+        for count, each in enumerate(found):
+            if count >= MOST_ENTRIES:
+                raise self._endless()
+            yield each
+
+    def _endless(self) -> StoreError:
+        return StoreError(f"{self.url}: its list goes on after {MOST_ENTRIES} objects. Give the URL of one run.")
+
+    async def _listed(self, folder: str) -> list[Entry]:
         import obstore  # noqa: PLC0415
 
-        start = self.prefix + folder
-        with telling_store(self.url, "list"):
-            pages = obstore.list(self.store, start or None)
-            found = [
-                Entry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"])
-                for page in pages
-                for entry in page
+        found: list[Entry] = []
+        async for page in obstore.list(self.store, self.prefix + folder or None, chunk_size=100):
+            found += [
+                Entry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"]) for entry in page
             ]
-        return sorted(found, key=lambda entry: entry.name)
+            if len(found) > MOST_ENTRIES:
+                raise self._endless()
+        return found
+
+    async def _in_time(self, answer: Awaitable[T]) -> T:
+        try:
+            return await asyncio.wait_for(answer, REQUEST_SECONDS)
+        except TimeoutError:
+            waited = format_duration(REQUEST_SECONDS)
+            raise StoreError(f"{self.url}: listing fails (no end in {waited})") from None
+
+    def heads(self, names: Iterable[str]) -> list[Entry]:
+        """Those of these objects that are there, each asked for by its name.
+
+        Raises:
+            ConfigError: the store refuses.
+            StoreError: it cannot be reached.
+        """
+        return [entry for name in names if (entry := self._head(name))]
+
+    def _head(self, name: str) -> Entry | None:
+        import obstore  # noqa: PLC0415
+
+        try:
+            with telling_store(self.url, "read"):
+                if self.folder:
+                    with open_below(self.folder, name) as file:
+                        status = os.fstat(file.fileno())
+                    return Entry(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+                found = obstore.head(self.store, self.prefix + name)
+        except FileNotFoundError:
+            return None
+        return Entry(name, found["size"], found["last_modified"])
 
     def folders(self) -> list[str]:
-        """The names that stand before a slash, sorted."""
+        """The names that stand before a slash, sorted; those that are plain.
+
+        Raises:
+            OddNameError: the client cannot read the list, because of a name that is not.
+            ConfigError: the store refuses.
+            StoreError: it cannot be reached, or its list does not end.
+        """
+        with telling_store(self.url, "list"):
+            found = folders_in(self.folder) if self.folder else _in_a_loop(self._in_time(self._prefixes()))
+        return sorted(name for name in found if is_plain(name))
+
+    async def _prefixes(self) -> list[str]:
         import obstore  # noqa: PLC0415
 
-        with telling_store(self.url, "list"):
-            found = obstore.list_with_delimiter(self.store, self.prefix or None)["common_prefixes"]
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
+        found = await obstore.list_with_delimiter_async(self.store, self.prefix or None)
+        return [name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"]]
 
     def remove(self, names: list[str]) -> None:
         """Remove objects; one that is not there is none less."""
@@ -186,18 +312,37 @@ class Objects:
             except FileNotFoundError:
                 continue
 
-    def remove_unfinished(self) -> None:
+    def remove_unfinished(self, folder: str) -> None:
         """Remove what writers that were killed have left in a folder. Other stores keep such things out of sight.
 
         Raises:
             RunError: a file cannot be removed.
         """
-        folder = Path("/", self.prefix)
-        if self.url.startswith("file:"):
-            with telling(folder):
-                for path in folder.rglob("*#*"):
-                    if path.name.rpartition("#")[2].isdigit():  # as obstore names what is not whole yet
+        if self.folder:
+            with telling(self.folder):
+                for path in (self.folder / folder).glob("*#*"):
+                    if is_unfinished(path.name):
                         path.unlink(missing_ok=True)
+
+
+def is_plain(name: str) -> bool:
+    """Whether an object's name can be a file's, and stand on a terminal: parts that are printable, and no `..`."""
+    parts = name.split("/")
+    return (
+        name.isprintable()
+        and len(name.encode()) <= _NAME_BYTES
+        and all(0 < len(part.encode()) <= _PART_BYTES and part not in {".", ".."} for part in parts)
+    )
+
+
+def _in_a_loop(answers: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns. Run in a thread of its own where this one has a loop already, as a notebook's does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(answers)
+    with ThreadPoolExecutor(1, "store") as thread:
+        return thread.submit(asyncio.run, answers).result()
 
 
 def _bare(tag: str | None) -> str:
@@ -219,7 +364,7 @@ def open_objects(url: str, retries: int = PATIENT) -> Objects:
         raise ConfigError(f"{url!r} is no place for a mirror: it must be {SHAPES}, without ? and #")
     path = unquote(parts.path).strip("/")
     prefix = f"{path}/" if path else ""
-    return Objects(url.rstrip("/"), _open(parts.scheme, parts.netloc, url, retries), prefix)
+    return Objects(url.rstrip("/"), _open(parts.scheme, parts.netloc, url, retries), prefix, retries)
 
 
 def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
-from flatwater.storage.faults import StoreError
+from flatwater.errors import RunError
+from flatwater.storage.faults import OversizeError, StoreError
 from flatwater.storage.objects import Objects
 
 PART = 8 << 20
@@ -20,6 +21,10 @@ BUFFER_BYTES = PART + (1 << 20)
 """Fits a shard of `checkpoints.shard_bytes`, which has a header on top."""
 QUEUE_BYTES = BUFFER_BYTES + 2 * PART
 """The most that sending holds at any time: the buffer, and two parts of a larger file in the client's hands."""
+
+
+class OtherContentError(RunError):
+    """A file does not have the content that it is sent for."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,9 @@ class SendBuffer:
         return len(self.room) + self.parts
 
 
-def send_file(objects: Objects, name: str, path: Path, buffer: SendBuffer, step: Callable[[int], None]) -> Sent:
+def send_file(
+    objects: Objects, name: str, path: Path, buffer: SendBuffer, step: Callable[[int], None], *, sha256: str = ""
+) -> Sent:
     """Make an object of a file, and verify its size and hash at the store.
 
     Args:
@@ -53,15 +60,17 @@ def send_file(objects: Objects, name: str, path: Path, buffer: SendBuffer, step:
         path: the file. What is appended to it meanwhile is left out.
         buffer: the file goes through it piece by piece.
         step: called after each piece with its bytes; an exception that it raises ends the sending.
+        sha256: of the content that it must have; empty where any will do.
 
     Raises:
         FileNotFoundError: the file is gone.
+        OtherContentError: it has other content; at the store everything is as it was.
         ConfigError: the store refuses it for good.
         StoreError: the store cannot be reached, fails, or has something else than what was sent.
     """
     with path.open("rb", buffering=0) as file:
         size = path.stat().st_size
-        source = _Source(file, size, memoryview(buffer.room), step)
+        source = _Source(file, size, memoryview(buffer.room), step, sha256)
         if size <= BUFFER_BYTES:
             wanted, found = _put_whole(objects, name, source)
         else:
@@ -84,10 +93,16 @@ class _Source:
     left: int
     room: memoryview
     step: Callable[[int], None]
+    wanted: str
+    """The hash of the whole, where it is known."""
     whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     def take_(self, most: int) -> memoryview:
-        """The next `most` bytes, or what is left of the file; they stand until the next call."""
+        """The next `most` bytes, or what is left of the file; they stand until the next call.
+
+        Raises:
+            OtherContentError: these are the last ones, and the whole is not what it must be.
+        """
         count = min(most, self.left)
         at = 0
         while at < count:
@@ -97,6 +112,8 @@ class _Source:
             at += read
         self.left -= count
         self.whole.update(self.room[:count])
+        if not self.left and self.wanted and self.whole.hexdigest() != self.wanted:
+            raise OtherContentError(f"{self.file.name}: its content is not what was saved")
         return self.room[:count]
 
 
@@ -130,10 +147,10 @@ def _md5(piece: memoryview) -> "hashlib._Hash":
 def _read_back(objects: Objects, name: str, sent: Sent) -> None:
     found, size = hashlib.sha256(), 0
     try:
-        for piece in objects.pieces(name):
+        for piece in objects.pieces(name, sent.bytes):
             found.update(piece)
             size += len(piece)
-    except FileNotFoundError:
+    except (FileNotFoundError, OversizeError):
         size = -1
     if (size, found.hexdigest()) != (sent.bytes, sent.sha256):
         raise StoreError(f"{objects.url}/{name}: what is there is not what was sent ({size} of {sent.bytes} bytes)")

@@ -55,10 +55,10 @@ class StudentTeacher:
         self._agents = world.spaces.agents
         self._student = student_of(world.spaces, config.student, device)
         self._learner = build_student(self._student, sequences=1, rng=generator(0, "unused", device), device=device)
-        manifest = newest_intact(folder.checkpoints, say=lambda _: None)
-        if manifest is None:
+        intact = newest_intact(folder.checkpoints, say=lambda _: None)
+        if intact is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: there is no intact checkpoint in {folder.checkpoints}")
-        restore_({"block": self._learner.block}, folder.checkpoints, manifest, below="learner")
+        restore_({"block": self._learner.block}, intact, below="learner")
         agents = world.spaces.envs * world.spaces.agents
         self._memory = torch.zeros(2, agents, config.student.memory, device=device)
         self._starts = torch.zeros(agents, dtype=torch.bool, device=device)

@@ -1,0 +1,67 @@
+"""What the JSON of a manifest and of a shard's header must look like, for `storage/content.py` to hold it to.
+
+This module does not need torch.
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+_LARGEST = 2**62
+
+Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
+Shape = Annotated[list[Count], Meta(max_length=64)]
+
+
+class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A leaf whose bytes lie in a shard."""
+
+    path: str
+    kind: Literal["tensor", "array", "generator"]
+    sha256: Hash
+    dtype: str
+    shape: Shape
+    shard: Hash
+
+
+class Inline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A leaf whose value stands in the manifest."""
+
+    path: str
+    kind: Literal["float", "int", "bool", "str", "none"]
+    sha256: Hash
+    value: int | float | bool | str | None
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A shard."""
+
+    sha256: Hash
+    bytes: Count
+
+
+class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A manifest of the format that is written here."""
+
+    format: int
+    round: Count
+    step: Count
+    saved: str
+    facts: dict[str, Any]
+    leaves: list[dict[str, Any]]
+    """Each is a `Stored` or an `Inline`; its `kind` says which."""
+    shards: list[File]
+    sha256: Hash
+
+
+class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a leaf's bytes lie in a shard, by the shard's header."""
+
+    dtype: str
+    shape: Shape
+    data_offsets: tuple[Count, Count]
+
+
+Header: TypeAlias = dict[str, Place]

@@ -1,0 +1,88 @@
+"""The objects of a `file://` URL as they are read: regular files below a folder, by names, never through a link.
+
+Writing goes through the client, as at every other store. Reading does not: the client follows links, and one file whose
+name is no text ends its list.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+from stat import S_ISREG
+from typing import NamedTuple
+
+
+class Found(NamedTuple):
+    """One regular file."""
+
+    name: str
+    """With slashes, from the folder on; bytes that are no text stand in it as surrogates."""
+    bytes: int
+    modified: datetime
+
+
+def files_below(folder: Path) -> Iterator[Found]:
+    """Every regular file below a folder; none where there is no such folder. Links are left out.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    waiting = [""]
+    while waiting:
+        start = waiting.pop()
+        for entry in _listed(folder / start):
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(f"{start}{entry.name}/")
+            elif entry.is_file(follow_symlinks=False) and not is_unfinished(entry.name):
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # removed since it was listed
+                    continue
+                yield Found(f"{start}{entry.name}", status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+def folders_in(folder: Path) -> list[str]:
+    """The names of the folders directly in a folder; links are left out."""
+    return [entry.name for entry in _listed(folder) if entry.is_dir(follow_symlinks=False)]
+
+
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file is named as the client names what is not whole yet."""
+    return "#" in name and name.rpartition("#")[2].isdigit()
+
+
+def open_below(folder: Path, name: str) -> FileIO:
+    """A regular file to read.
+
+    Raises:
+        FileNotFoundError: there is none, or a link or something else stands in its way.
+        OSError: it cannot be opened.
+    """
+    *above, last = name.split("/")
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in above:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = inner
+        file = FileIO(os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at))
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+            raise FileNotFoundError(errno.ENOENT, "a link stands in its way", name) from error
+        raise
+    finally:
+        os.close(at)
+    if not S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise FileNotFoundError(errno.ENOENT, "it is no regular file", name)
+    return file
