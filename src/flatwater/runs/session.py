@@ -178,7 +178,7 @@ def describe(composed: Composed) -> str:
 
 def say(console: Console, line: str) -> None:
     """Print a line as it is: a path that is broken over two lines cannot be copied."""
-    console.print(line, highlight=False, soft_wrap=True)
+    console.print(line, highlight=False, markup=True, soft_wrap=True)
 
 
 def train(composed: Composed, folder: RunFolder, console: Console, *, first: bool, mirror: MirrorLike) -> Outcome:
