@@ -12,7 +12,7 @@ from seen_page import HOSTILE, Seen, charts, colours, painted
 from synthetic_run import append_line, finding, ledger_line, make_run
 
 from flatwater.errors import RunError
-from flatwater.reports.page import page, write_page
+from flatwater.reports.page import page
 from flatwater.reports.records import MOST_POINTS, read_run
 from flatwater.reports.sections import sections
 

@@ -49,13 +49,15 @@ def check_output(option: str, path: Path, suffix: str = "") -> None:
             f"{option} {path}: no file can be written there: {_reason(fault)}. Name another one."
         ) from fault
     if kind:
-        raise ConfigError(f"{option} {path}: is {kind}, and a file is written. Name a file.")
+        raise ConfigError(f"{option} {path}: no file can be written there: it is {kind}. Name a file.")
     if not place.parent.is_dir():
         raise ConfigError(
-            f"{option} {path}: there is no folder {place.parent}. Make it, or name a file in another one."
+            f"{option} {path}: no file can be written there: there is no folder {place.parent}. Name another."
         )
     if not os.access(place.parent, os.W_OK | os.X_OK) or (place.exists() and not os.access(place, os.W_OK)):
-        raise ConfigError(f"{option} {path}: you may not write there. Name a file in a folder of yours.")
+        raise ConfigError(
+            f"{option} {path}: no file can be written there: you may not. Name a file in a folder of yours."
+        )
 
 
 def write_output(path: Path, content: bytes) -> Written:

@@ -31,18 +31,22 @@ class PanelImport:
     source: Annotated[Path, tyro.conf.Positional]
     """A .parquet or .csv file. What cannot be right in it is refused with its row and column."""
     out: Path
-    """The panel file to write; an existing one is replaced."""
+    """The panel file to write; an existing panel is replaced, in one stroke."""
+    force: bool = False
+    """Replace a file that is no panel as well; never the source."""
     investable: str | None = None
     """Instruments that may be traded, separated by commas, such as `AAPL,IBM`. The others can only be watched."""
 
     def __call__(self) -> int:
         """Import, store, and say what was stored."""
         from flatwater.panel.importing import import_panel
-        from flatwater.panel.store import save_panel
+        from flatwater.panel.store import check_place, save_panel
 
+        check_place(self.out, source=self.source, force=self.force)
         chosen = None if self.investable is None else [name.strip() for name in self.investable.split(",")]
         with terminal().status(f"reading {self.source} and computing the indicators …"):
             panel = import_panel(self.source, investable=chosen)
+            check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
             save_panel(panel, self.out)
         days, instruments = panel.valid.shape
         say(f"{self.out}: {days} days x {instruments} instruments, {len(panel.investable)} investable")
