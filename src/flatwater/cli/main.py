@@ -133,10 +133,16 @@ def find(words: Sequence[str]) -> tuple[str, ...] | None:
     return next((command for command in COMMANDS if tuple(words[: len(command)]) == command), None)
 
 
+def interface_of(command: tuple[str, ...]) -> type[Any]:
+    """The class whose fields are the command's options."""
+    module, name = COMMANDS[command][0].split(":")
+    found: type[Any] = vars(importlib.import_module(module))[name]
+    return found
+
+
 def run(command: tuple[str, ...], options: Sequence[str]) -> int:
     """Read the options into the command's class and call it."""
-    module, name = COMMANDS[command][0].split(":")
-    interface: object = vars(importlib.import_module(module))[name]
+    interface = interface_of(command)
     program = " ".join(("flatwater", *command))
     read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
     return read(program, options)()

@@ -24,6 +24,7 @@ class Runs:
 
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
+        from rich.text import Text
 
         from flatwater.runs.listing import list_runs
         from flatwater.runs.remote_listing import list_runs_at
@@ -53,5 +54,9 @@ class Runs:
                 format_bytes(run.bytes),
                 run.changed,
             )
-        terminal().print(table)
+        console = terminal()
+        console.print(table)
+        for run in found:
+            if run.problem:
+                console.print(Text.assemble((run.name, "red"), ": ", run.problem), soft_wrap=True)
         return 0

@@ -37,13 +37,22 @@ def load_panel(path: str | None) -> Panel:
     if is_synthetic(path):
         config = parse_synthetic(path)
         return _cached(repr(config), lambda: _generated(config))
-    try:
-        source = Path(path).expanduser()
-    except RuntimeError as wrong:  # ~name of nobody
-        raise DataError(f"{path}: the file cannot be read: {wrong} Check the path.") from wrong
+    source = file_of(path)
     if source.suffix.lower() in SUFFIXES:
         return _cached(_file_hash(source), lambda: _imported(source))
     return open_panel(source)
+
+
+def file_of(path: str) -> Path:
+    """The file that a user means who writes `~/prices.csv`.
+
+    Raises:
+        DataError: `~name` names nobody.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as wrong:
+        raise DataError(f"{path}: the file cannot be read: {wrong} Check the path.") from wrong
 
 
 def cache_folder() -> Path:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flatwater.errors import ConfigError
+from flatwater.printable import shown
 from flatwater.runs.erl.kind import ERL
 from flatwater.runs.grow.kind import GROW
 from flatwater.runs.kind import Kind
@@ -19,6 +20,6 @@ def kind_of(settings: Mapping[str, Any], where: str) -> Kind:
         ConfigError: there is no such kind.
     """
     name = settings.get("trainer", ERL.name)
-    if name not in KINDS:
-        raise ConfigError(f"{where}: trainer = {name!r}: must be one of {', '.join(KINDS)}")
+    if not isinstance(name, str) or name not in KINDS:
+        raise ConfigError(f"{where}: trainer = {shown(name)}: must be one of {', '.join(KINDS)}")
     return KINDS[name]

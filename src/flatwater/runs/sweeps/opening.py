@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from flatwater.config.bounds import Bounds, check_fields
 from flatwater.config.toml import dump_config, from_mapping, load_config, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.memory.probes.process import free_cores

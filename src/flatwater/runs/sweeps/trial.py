@@ -17,9 +17,9 @@ from typing import Any
 
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import FlatwaterError
+from flatwater.runs.checking import checked_plan
 from flatwater.runs.composers import COMPOSERS
 from flatwater.runs.session import resume, start
-from flatwater.runs.trackers import check_trackers
 from flatwater.terminal import WIDTH, Terminal
 
 _PDEATHSIG = 1
@@ -53,11 +53,9 @@ def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         FlatwaterError: no trial could start with it.
     """
-    composer = COMPOSERS[settings["trainer"]]
-    config = from_mapping(composer.config, settings, "the sweep")
-    check_trackers(config)
-    composer.plan(config)
-    return {"config": to_mapping(composer.prepare(config))}
+    config = from_mapping(COMPOSERS[settings["trainer"]].config, settings, "the sweep")
+    checked, _ = checked_plan(config)
+    return {"config": to_mapping(checked.config)}
 
 
 def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
