@@ -120,6 +120,9 @@ def state_of(folder: RunFolder, done: int, rounds: int) -> str:
         folder: the run.
         done: rounds recorded.
         rounds: wanted in all.
+
+    Raises:
+        RunError: the run's lock cannot be read.
     """
     if _is_locked(folder):
         return "training"
@@ -151,6 +154,10 @@ def _is_locked(folder: RunFolder) -> bool:
         lock = open_regular(folder.lock)
     except FileNotFoundError:  # a copy of a run
         return False
+    except OSError as fault:
+        raise RunError(
+            f"{folder.lock}: cannot be read: {fault.strerror}. Remove it if nothing trains the run."
+        ) from fault
     with lock as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
