@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -146,6 +147,7 @@ TOMLS = (
 PATHS = (*FILES, *TOMLS, *TEXTS, "s3://bucket/run", "a/" * 3000)
 
 
+@cache
 def options_of(command: tuple[str, ...]) -> dict[str, Any]:
     """Option, or the name of a positional argument in capitals -> the type that is declared for it."""
     found = dict(_walk(interface_of(command), ""))

@@ -12,6 +12,7 @@ from flatwater.cli.main import EXIT_CODES, main
 @pytest.fixture(autouse=True)
 def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
 
 

@@ -13,6 +13,7 @@ from flatwater.errors import ConfigError, RunError
 @pytest.fixture(autouse=True)
 def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
 
 

@@ -104,7 +104,7 @@ def test_a_ragged_row_is_refused_by_its_line(row: str, fields: int) -> None:
 
 
 def test_a_quoted_comma_or_line_break_is_no_ragged_row() -> None:
-    Path("prices.csv").write_text(HEAD + ROWS.replace("A,", '"A, B\nC",') + "\n")
+    Path("prices.csv").write_text(HEAD + ROWS.replace("A,", '"A, B\nC",'))
     assert import_panel(Path("prices.csv")).instruments == ("A, B\nC",)
 
 

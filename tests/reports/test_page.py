@@ -2,6 +2,8 @@
 
 import json
 import re
+from base64 import b64encode
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
@@ -179,6 +181,19 @@ def test_numbers_that_are_not_finite_are_gaps(run: Path) -> None:
     mean = next(trace for trace in course["data"] if trace["name"] == "fitness, mean")
     assert mean["y"][-1] is None
     assert "NaN" not in json.dumps(charts(seen(run)))
+
+
+def test_a_browser_runs_the_scripts_of_the_page_and_no_others(run: Path) -> None:
+    content = page(read_run(run))
+    found = Seen(content)
+    policy = next(value for name, value in found.attributes if value.startswith("default-src"))
+    assert content.index("Content-Security-Policy") < content.index("<title>")
+    rules = dict(rule.split(" ", maxsplit=1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    hashes = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in found.scripts[1:]]
+    assert rules["script-src"].split() == hashes
+    assert len(hashes) == 2
+    assert "on" not in {name[:2] for name, _ in found.attributes}
 
 
 def test_a_long_run_has_a_small_page(tmp_path: Path) -> None:

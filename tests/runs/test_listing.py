@@ -20,7 +20,6 @@ def test_one_odd_run_does_not_hide_the_others(tmp_path: Path, capsys: pytest.Cap
     (make(tmp_path / "locked by a folder") / ".lock").mkdir()
     os.mkfifo(make(tmp_path / "locked by a pipe") / ".lock")
     make(tmp_path / "text", "rounds = 'x'")
-    make(tmp_path / "none", "")
     make(tmp_path / "kind", "rounds = 3\ntrainer = [1]")
     make(tmp_path / "deep", "rounds = " + "[" * 5000)
     (make(tmp_path / "numbers") / "metrics.jsonl").write_text('{"round": 1, "fitness": "\\u001b[31m"}\n')
@@ -28,7 +27,7 @@ def test_one_odd_run_does_not_hide_the_others(tmp_path: Path, capsys: pytest.Cap
 
     states = {line.name: (line.state, bool(line.problem)) for line in list_runs(tmp_path)}
     assert states.pop("sound[1]") == ("stopped", False)
-    assert len(states) == 8
+    assert len(states) == 7
     assert set(states.values()) == {("unreadable", True)}
 
     assert main(["runs", str(tmp_path)]) == 0

@@ -23,3 +23,15 @@ def kind_of(settings: Mapping[str, Any], where: str) -> Kind:
     if not isinstance(name, str) or name not in KINDS:
         raise ConfigError(f"{where}: trainer = {shown(name)}: must be one of {', '.join(KINDS)}")
     return KINDS[name]
+
+
+def rounds_of(settings: Mapping[str, Any], where: str) -> int:
+    """The rounds that a run wants in all, as its configuration file says; 0 where it says nothing.
+
+    Raises:
+        ConfigError: it says something else than a number.
+    """
+    rounds = settings.get("rounds", 0)
+    if type(rounds) is not int:
+        raise ConfigError(f"{where}: rounds = {shown(rounds)}: must be a whole number")
+    return rounds

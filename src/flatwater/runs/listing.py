@@ -9,12 +9,11 @@ from pathlib import Path
 from stat import S_ISREG
 
 from flatwater.config.toml import read_toml
-from flatwater.errors import ConfigError, FlatwaterError, RunError
+from flatwater.errors import FlatwaterError, RunError
 from flatwater.metrics.reader import read_metrics
-from flatwater.printable import shown
 from flatwater.regular import open_regular
 from flatwater.runs.folder import RunFolder, recorded_rounds
-from flatwater.runs.kinds import kind_of
+from flatwater.runs.kinds import kind_of, rounds_of
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,7 @@ def describe(folder: RunFolder) -> RunLine:
         OSError: one of them cannot be read.
     """
     settings = read_toml(folder.config)
-    kind, rounds = kind_of(settings, str(folder.config)), settings.get("rounds")
-    if type(rounds) is not int:
-        raise ConfigError(f"{folder.config}: rounds = {shown(rounds)}: must be a whole number")
+    kind, rounds = kind_of(settings, str(folder.config)), rounds_of(settings, str(folder.config))
     done = recorded_rounds(folder)
     columns = read_metrics(folder.metrics) if done else {}
     measured, metric = list(kind.curves.items())[-1]
