@@ -28,7 +28,7 @@ class PanelImport:
     so on for each instrument, or one closing price for each instrument.
     """
 
-    source: Annotated[Path, tyro.conf.Positional]
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """A .parquet or .csv file. What cannot be right in it is refused with its row and column."""
     out: Path
     """The panel file to write; an existing panel is replaced, in one stroke."""

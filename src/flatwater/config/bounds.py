@@ -9,7 +9,6 @@ anything is allocated for it.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from math import isfinite
 from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -31,12 +30,14 @@ class Bounds:
     below: bool = False
     """Without `high` itself."""
 
-    def allow(self, value: object) -> bool:
+    def allow(self, value: Any) -> bool:  # noqa: ANN401  (what a user may have given)
         """Whether it is a number in the range; infinities and NaN are in none."""
-        if not isinstance(value, Real) or (isinstance(value, float) and not isfinite(value)):
+        if not isinstance(value, Real):
             return False
-        low = self.low < value if self.above else self.low <= value
-        return low and (value < self.high if self.below else value <= self.high)
+        number: Any = value
+        low = self.low < number if self.above else self.low <= number
+        high = number < self.high if self.below else number <= self.high
+        return bool(low and high)  # NaN is below nothing and above nothing, and the ends are finite
 
     def __str__(self) -> str:
         if not self.above and not self.below:
@@ -74,7 +75,7 @@ def check_fields(instance: Any, table: str) -> None:  # noqa: ANN401  (any datac
     check_values(type(instance), {f.name: getattr(instance, f.name) for f in fields(instance)}, table)
 
 
-def check_values(cls: type[Any], values: Mapping[str, object], table: str) -> None:
+def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
     """The same for values that a class shall be made from.
 
     Raises:
@@ -92,7 +93,7 @@ def check_values(cls: type[Any], values: Mapping[str, object], table: str) -> No
 
 
 @cache
-def bounds_of(cls: type[Any]) -> Mapping[str, Bounds]:
+def bounds_of(cls: type) -> Mapping[str, Bounds]:
     """The bounds by field, of all fields of a dataclass that have some."""
     found = ((f.name, next(_declared(f.type), None)) for f in fields(cls))
     return {name: bounds for name, bounds in found if bounds is not None}
@@ -125,4 +126,4 @@ def _can_be_kept(text: str) -> bool:
 def _end(number: float) -> str:
     if isinstance(number, int) and abs(number) >= _SHORT and abs(number).bit_count() == 1:
         return f"{'-' if number < 0 else ''}2**{abs(number).bit_length() - 1}"
-    return f"{number:g}" if isinstance(number, float) else str(number)
+    return str(number) if isinstance(number, int) else f"{number:g}"

@@ -28,7 +28,9 @@ def config(cls: type[Any] | None = None, /, *, table: str = "") -> Any:
 
 
 def _declared(cls: type[Any], table: str) -> type[Any]:
-    together: Callable[[object], None] | None = getattr(cls, "__post_init__", None)
+    together: Callable[[object], None] | None = next(
+        (vars(each)["__post_init__"] for each in cls.__mro__ if "__post_init__" in vars(each)), None
+    )
 
     def check(self: object) -> None:
         check_fields(self, table)

@@ -24,7 +24,7 @@ KEYS = "q quit   tab next part   ↑ ↓ scroll it"
 class _Printable(LineFilter):
     """The edge of the screen: what stands in a run's files gives the terminal no orders."""
 
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002  (textual's)
+    def apply(self, segments: list[Segment], _background: Color) -> list[Segment]:
         """Each part of a line with its control characters made visible."""
         return [part if part.control else part._replace(text=printable(part.text)) for part in segments]
 
