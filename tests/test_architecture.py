@@ -50,6 +50,7 @@ NUMPY_GENERATORS = {"Generator", "default_rng", "SeedSequence", "PCG64", "BitGen
 MAY_DRAW = {"tests/envs/test_conformance.py": "an env that does so, which the suite must find out"}
 
 MAY_CATCH_ALL = {
+    "cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
     "memory/probes/fork.py::_answer": "the end of a forked process",
     "metrics/background.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
     "memory/watch/guard.py::ask": "the edge between the watch and somebody else's program",

@@ -1,5 +1,7 @@
 """The exceptions a user can meet. Each message names the field, what was given, what is wanted and the remedy."""
 
+from flatwater.printable import shown
+
 
 class FlatwaterError(Exception):
     """Something the user can put right. The command line prints it without a traceback and exits with `exit_code`."""
@@ -32,4 +34,4 @@ class MemoryLimitError(FlatwaterError):
 def require(holds: bool, field: str, given: object, wanted: str) -> None:
     """Raise a `ConfigError` that names the field, the value given and the one wanted, unless `holds`."""
     if not holds:
-        raise ConfigError(f"{field} = {given!r}: must be {wanted}")
+        raise ConfigError(f"{field} = {shown(given)}: must be {wanted}")

@@ -3,10 +3,12 @@
 import re
 
 from flatwater.errors import ConfigError
+from flatwater.printable import shown
 
 _STEPS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _SIZES = dict(_STEPS) | {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1, "": 1}
 _UNITS = {unit.lower(): size for unit, size in _SIZES.items()}
+_MOST = 1 << 60
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
@@ -26,8 +28,11 @@ def parse_bytes(text: str) -> int:
     """
     found = _AMOUNT.fullmatch(text)
     if found is None or found[2].lower() not in _UNITS:
-        raise ConfigError(f"{text!r} is not an amount of memory. Write it like 8GiB, 500MB or 1024.")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+        raise ConfigError(f"{shown(text)} is not an amount of memory. Write it like 8GiB, 500MB or 1024.")
+    amount = float(found[1]) * _UNITS[found[2].lower()]
+    if amount > _MOST:
+        raise ConfigError(f"{shown(text)} is more memory than any machine has. Write it like 8GiB, 500MB or 1024.")
+    return int(amount)
 
 
 def format_duration(seconds: float) -> str:

@@ -1,6 +1,6 @@
-"""Makes `synthetic_run`, which lies beside the tests of the reports, importable by the tests of this folder."""
+"""Makes `fuzzed`, and `synthetic_run` of the reports' tests, importable by the tests of this folder."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "reports"))
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "reports")]

@@ -64,9 +64,9 @@ def seen(sentence: str) -> str:
         ("--learner.gamma much", ["--learner.gamma: 'much' is not a number"]),
         ("--learner.gamma 1.5", ["learner.gamma = 1.5: must be above 0 and at most 1"]),
         ("--learner.algorithm sac", ["'sac'", "--learner.algorithm", "'ddpg', 'td3'"]),
-        ("--rounds 0", ["rounds = 0: must be 1 or more"]),
+        ("--rounds 0", ["rounds = 0: must be 1 to 2**40"]),
         ("--rounds", ["Missing value for argument '--rounds'"]),
-        ("--population.size 1", ["population.size = 1: must be 2 or more"]),
+        ("--population.size 1", ["population.size = 1: must be 2 to 2**16"]),
         ("--observation-features", ["observation_features = (): must be one or more names"]),
         ("--observation-features close closer", ["feature 'closer' is not in the panel. It has: open, close"]),
         ("--observation-features close close", ["observation_features", "each once"]),
@@ -100,7 +100,7 @@ def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.Capture
         ("[learner]\ngamma = 7", ["learner.gamma = 7.0: must be above 0 and at most 1"]),
         ('[learner]\nalgorithm = "sac"', ["learner.algorithm = 'sac'", '"ddpg", "td3"']),
         ("[env.trade]\nhold_days = true", ["env.trade.hold_days = True: must be a whole number"]),
-        ("rounds = 0", ["rounds = 0: must be 1 or more"]),
+        ("rounds = 0", ["rounds = 0: must be 1 to 2**40"]),
     ],
 )
 def test_settings_of_a_file(text: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:

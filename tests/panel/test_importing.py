@@ -265,7 +265,7 @@ def test_a_file_that_holds_no_prices_is_refused(tmp_path: Path, name: str, conte
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="No such file"):
         import_panel(tmp_path / "nothing.csv")
 
 

@@ -23,9 +23,9 @@ def test_a_specification_in_text() -> None:
         ("synthetic:6x90:sginal=1", r"'sginal' is no field. Write synthetic:INSTRUMENTSxDAYS.*signal_days"),
         ("synthetic:6x90:signal", r"signal = '' is not a number"),
         ("synthetic:6x90:seed=1.5", r"seed = '1\.5' is not a number"),
-        ("synthetic:0x90", r"synthetic\.instruments = 0: must be 1 or more"),
+        ("synthetic:0x90", r"synthetic\.instruments = 0: must be 1 to 2\*\*16"),
         ("synthetic:6x90:context_instruments=6", r"synthetic\.context_instruments = 6: .*less than instruments \(6\)"),
-        ("synthetic:6x90:halts=2", r"synthetic\.halts = 2\.0: must be a share between 0 and 1"),
+        ("synthetic:6x90:halts=2", r"synthetic\.halts = 2\.0: must be 0 to 1"),
         ("synthetic:6x90:signal=nan", r"synthetic\.signal = nan"),
     ],
 )

@@ -2,6 +2,8 @@
 
 import json
 import re
+from base64 import b64encode
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from seen_page import HOSTILE, Seen, charts, colours, painted
 from synthetic_run import append_line, finding, ledger_line, make_run
 
 from flatwater.errors import RunError
-from flatwater.reports.page import page, write_page
+from flatwater.reports.page import page
 from flatwater.reports.records import MOST_POINTS, read_run
 from flatwater.reports.sections import sections
 
@@ -181,16 +183,28 @@ def test_numbers_that_are_not_finite_are_gaps(run: Path) -> None:
     assert "NaN" not in json.dumps(charts(seen(run)))
 
 
+def test_a_browser_runs_the_scripts_of_the_page_and_no_others(run: Path) -> None:
+    content = page(read_run(run))
+    found = Seen(content)
+    policy = next(value for name, value in found.attributes if value.startswith("default-src"))
+    assert content.index("Content-Security-Policy") < content.index("<title>")
+    rules = dict(rule.split(" ", maxsplit=1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    hashes = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in found.scripts[1:]]
+    assert rules["script-src"].split() == hashes
+    assert len(hashes) == 2
+    assert "on" not in {name[:2] for name, _ in found.attributes}
+
+
 def test_a_long_run_has_a_small_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3000)
-    size = write_page(run, run / "report.html")
-    assert size == (run / "report.html").stat().st_size < 8_000_000
-    found = Seen((run / "report.html").read_text())
+    content = page(read_run(run))
+    assert len(content.encode()) < 8_000_000
+    found = Seen(content)
     for trace in (trace for chart in charts(found) for trace in chart["data"]):
         assert len(trace["x"]) <= MOST_POINTS
     memory = charts(found)[0]["data"][0]
     assert (memory["x"][0], memory["x"][-1]) == (1, 3000)
-    assert [path.name for path in run.iterdir() if path.name.startswith(".")] == []
 
 
 def test_a_damaged_file_is_named(run: Path) -> None:

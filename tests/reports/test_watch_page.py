@@ -269,8 +269,8 @@ def test_a_file_of_a_watch_is_written_beside_it_or_where_it_is_asked_for(
     assert main(["report", str(told)]) == 0
     written = tmp_path / "told.html"
     assert capsys.readouterr().out == f"{written}  {written.stat().st_size / MIB:.2f} MiB\n"
-    assert main(["report", str(told), "--out", str(tmp_path / "pages" / "a.html")]) == 0
-    assert Seen((tmp_path / "pages" / "a.html").read_text()).titles == PARTS
+    assert main(["report", str(told), "--out", str(tmp_path / "a.html")]) == 0
+    assert Seen((tmp_path / "a.html").read_text()).titles == PARTS
 
 
 def changed(**changes: Any) -> str:

@@ -31,11 +31,10 @@ class Checkpoints:
             ConfigError: the store refuses.
             StoreError: it cannot be reached.
         """
-        from rich.console import Console
-
         from flatwater.storage.objects import is_url
+        from flatwater.terminal import terminal
 
-        with Console(stderr=True).status(f"reading the checkpoints of {self.run} …"):
+        with terminal(errors=True).status(f"reading the checkpoints of {self.run} …"):
             found = _at_url(self.run) if is_url(self.run) else _in_folder(Path(self.run))
         if self.json:
             print(json_format.dumps({"checkpoints": [_entry(*each) for each in found]}, indent=1))
@@ -79,7 +78,9 @@ def _entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
 
 
 def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
-    from flatwater.cli.terminal import terminal
+    from rich.text import Text
+
+    from flatwater.terminal import terminal
     from flatwater.units import format_bytes
 
     console = terminal()
@@ -91,12 +92,13 @@ def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
     console.print(f"{format_bytes(sum(shards.values()))} in all: what is equal in several is stored once.")
     for manifest, problems in found:
         for problem in problems:
-            console.print(f"[red]{manifest.file.name}[/]: {problem}", soft_wrap=True)
+            console.print(Text.assemble((manifest.file.name, "red"), ": ", problem), soft_wrap=True)
 
 
 def _table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     from flatwater.units import format_bytes
 
@@ -112,7 +114,7 @@ def _table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
             manifest.saved.removesuffix("+00:00").replace("T", " "),
             format_bytes(manifest.bytes),
             str(len(manifest.shards)),
-            "[red]no[/]" if problems else "yes",
+            Text("no", "red") if problems else "yes",
             manifest.file.name,
         )
     return table

@@ -28,15 +28,13 @@ class Evaluate:
         import json
         import sys
 
-        from rich.console import Console
-
         from flatwater.cli.outcome import show_result
-        from flatwater.cli.terminal import terminal
         from flatwater.runs.evaluate import evaluate
+        from flatwater.terminal import terminal
 
-        errors = Console(stderr=True)
+        errors = terminal(errors=True)
         with errors.status("reading the run and playing what it has trained …"):
-            result = evaluate(self.run, holdout=self.holdout, say=lambda line: errors.print(line, highlight=False))
+            result = evaluate(self.run, holdout=self.holdout, say=errors.print)
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:

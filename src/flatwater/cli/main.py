@@ -1,16 +1,18 @@
 """The entry point: finds the command, reads its options, and turns errors a user can meet into one message."""
 
+import errno
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from flatwater import __version__
-from flatwater.errors import FlatwaterError
+from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
+from flatwater.printable import shown
+from flatwater.terminal import Terminal
 
 INTERRUPTED = 130
 NO_READER = 141
@@ -42,14 +44,22 @@ COMMANDS = {
 
 EXIT_CODES = """\
 exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input · 3 does not fit in memory
-            4 stopped at its memory budget, with a checkpoint · 130 second Ctrl-C · 143 SIGTERM, with a checkpoint"""
+            4 stopped at its memory budget, with a checkpoint · 70 a fault of Flatwater, please report it
+            130 second Ctrl-C · 143 SIGTERM, with a checkpoint"""
+
+MACHINE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
+    | {errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EFBIG, errno.ENOMEM}
+)
+"""What the system refuses, and no program can put right."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    errors = Console(stderr=True)
+    errors = Terminal(stderr=True)
     try:
+        check_words(words)
         code = dispatch(words, errors)
         sys.stdout.flush()
     except FlatwaterError as error:
@@ -64,10 +74,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `flatwater ... | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
+    except Exception as fault:  # noqa: BLE001  (the edge of the process)
+        return last_resort(errors, fault, words)
     return code
 
 
-def dispatch(words: Sequence[str], errors: Console) -> int:
+def check_words(words: Sequence[str]) -> None:
+    """Refuse what no file, option or setting can be.
+
+    Raises:
+        ConfigError: a word holds a NUL character.
+    """
+    for word in words:
+        if "\0" in word:
+            raise ConfigError(f"{shown(word)}: holds a NUL character. Leave it out.")
+
+
+def last_resort(errors: Terminal, fault: Exception, words: list[str]) -> int:
+    """Say what nothing below has caught. Returns the exit code."""
+    if isinstance(fault, MemoryError):
+        complain(errors, "the system has no more memory for this. Ask for less, or close other programs.")
+        return MemoryLimitError.exit_code
+    if isinstance(fault, OSError) and fault.errno in MACHINE:
+        where = f"{fault.filename}: " if fault.filename is not None else ""
+        complain(errors, f"{where}{fault.strerror}. The system refuses it; Flatwater can do nothing more.")
+        return FlatwaterError.exit_code
+    from flatwater.cli.fault import FAULT_EXIT, describe_fault
+
+    complain(errors, describe_fault(fault, words))
+    return FAULT_EXIT
+
+
+def dispatch(words: Sequence[str], errors: Terminal) -> int:
     """Find the command that the words name, and run it."""
     if not words or words[0] in HELP:
         sys.stdout.write(overview())
@@ -85,9 +123,9 @@ def dispatch(words: Sequence[str], errors: Console) -> int:
     return _unknown(words, errors)
 
 
-def complain(errors: Console, message: str, label: str = "[bold red]error:[/] ") -> None:
+def complain(errors: Terminal, message: str, label: str = "error: ") -> None:
     """Print a message for the user. A terminal breaks it between words; a log file has it on one line."""
-    errors.print(f"{label}{escape(message)}", highlight=False, soft_wrap=not errors.is_terminal)
+    errors.print(Text.assemble((label, "bold red"), message), soft_wrap=not errors.is_terminal)
 
 
 def find(words: Sequence[str]) -> tuple[str, ...] | None:
@@ -95,10 +133,16 @@ def find(words: Sequence[str]) -> tuple[str, ...] | None:
     return next((command for command in COMMANDS if tuple(words[: len(command)]) == command), None)
 
 
+def interface_of(command: tuple[str, ...]) -> type[Any]:
+    """The class whose fields are the command's options."""
+    module, name = COMMANDS[command][0].split(":")
+    found: type[Any] = vars(importlib.import_module(module))[name]
+    return found
+
+
 def run(command: tuple[str, ...], options: Sequence[str]) -> int:
     """Read the options into the command's class and call it."""
-    module, name = COMMANDS[command][0].split(":")
-    interface: object = vars(importlib.import_module(module))[name]
+    interface = interface_of(command)
     program = " ".join(("flatwater", *command))
     read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
     return read(program, options)()
@@ -137,9 +181,9 @@ def overview(commands: Iterable[tuple[str, ...]] = tuple(COMMANDS)) -> str:
     )
 
 
-def _unknown(words: Sequence[str], errors: Console) -> int:
+def _unknown(words: Sequence[str], errors: Terminal) -> int:
     same = [" ".join(command) for command in COMMANDS if command[0] == words[0]]
     known = ", ".join(same or sorted(" ".join(command) for command in COMMANDS))
     given = " ".join(words[:2] if same else words[:1])
-    complain(errors, f"no command {given!r}. Known: {known}.")
+    complain(errors, f"no command {shown(given)}. Known: {known}.")
     return FlatwaterError.exit_code

@@ -23,12 +23,12 @@ class MirrorCommand:
 
     def __call__(self) -> int:
         """Send, and say what was sent."""
-        from rich.console import Console
-
         from flatwater.runs.catching_up import catch_up
+        from flatwater.terminal import say as print_line
+        from flatwater.terminal import terminal
         from flatwater.units import format_bytes
 
-        errors = Console(stderr=True)
+        errors = terminal(errors=True)
         sent = 0
 
         def step(count: int) -> None:
@@ -41,7 +41,7 @@ class MirrorCommand:
 
         with errors.status("asking the store what it has …") as status:
             done = catch_up(self.run, self.to, say=say, step=step)
-        print(
+        print_line(
             f"{done.url}  {done.checkpoints} checkpoint(s) and the files that had changed, {format_bytes(done.bytes)}"
         )
         return 0

@@ -1,7 +1,10 @@
 """How the command line is read: by tyro, with the field documentation as help and messages that say what is wanted."""
 
+import contextlib
 import inspect
+import re
 import shutil
+import sys
 import textwrap
 import types
 from collections.abc import Callable, Collection, Sequence
@@ -19,10 +22,13 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from flatwater.cli.terminal import WIDTH
+from flatwater.config.bounds import bounds_of, check_values
 from flatwater.config.docs import field_docs
+from flatwater.printable import shown
+from flatwater.terminal import WIDTH, PrintableStream
 
 C = TypeVar("C")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def read_options(
@@ -47,15 +53,18 @@ def read_options(
     markers = (tyro.conf.PositionalMetavarFromFieldName, tyro.conf.HelptextFromCommentsOff)
     # A setting that a file turned on must have a flag that turns it off; a command has no file.
     pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)
-    return tyro.cli(
-        interface,
-        prog=program,
-        args=options,
-        description=_wrapped(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(more)}".strip()),
-        config=(*markers, *pairs),
-        registry=_registry(interface, later),
-        default=tyro.MISSING_NONPROP if default is None else default,
-    )
+    with contextlib.redirect_stderr(PrintableStream(sys.stderr)):  # tyro repeats words that it does not know
+        read = tyro.cli(
+            interface,
+            prog=program,
+            args=options,
+            description=_wrapped(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(more)}".strip()),
+            config=(*markers, *pairs),
+            registry=_registry(interface, later),
+            default=tyro.MISSING_NONPROP if default is None else default,
+        )
+    check_values(type(read), vars(read), "")
+    return read
 
 
 def _wrapped(text: str) -> str:
@@ -69,6 +78,7 @@ def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegist
     registry = ConstructorRegistry()
     registry.struct_rule(lambda info: _documented(info, later if info.type is interface else ()))
     registry.primitive_rule(_number)
+    registry.primitive_rule(_path)
     registry.primitive_rule(_optional)
     return registry
 
@@ -83,11 +93,12 @@ def _documented(info: StructTypeInfo, later: Collection[str]) -> StructConstruct
     if not is_dataclass(info.type):
         return None
     docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
+    plain = get_type_hints(info.type)
     found = []
     for f in sorted(fields(info.type), key=lambda field: field.name in later):
         default = _default(f, info.type, info.default)
         # The sentences of a field that may be left out say what that means; "(default: None)" would not.
-        kind: Any = hints[f.name]
+        kind: Any = plain[f.name] if f.name in bounds_of(info.type) else hints[f.name]
         if get_origin(kind) is Literal and len(get_args(kind)) == 1:  # there is nothing to choose
             kind = Annotated[kind, tyro.conf.Suppress]
         if default is None:
@@ -119,7 +130,18 @@ def _parsed(kind: type[int] | type[float], word: str) -> float:
     try:
         return kind(word)
     except ValueError as wrong:
-        raise ValueError(f"{word!r} is not {_NUMBERS[kind]}") from wrong
+        raise ValueError(f"{shown(word)} is not {_NUMBERS[kind]}") from wrong
+
+
+def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """A file or a folder of this machine: `s3://bucket/run` would become a folder of the name `s3:`."""
+    return _primitive("PATH", _local) if info.type is Path else None
+
+
+def _local(word: str) -> Path:
+    if _URL.match(word):
+        raise ValueError(f"{shown(word)} is a URL, and a path on this machine is wanted here")
+    return Path(word)
 
 
 def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
@@ -132,7 +154,7 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     def parse(word: str) -> object:
         if word == "None":
             return None
-        return _parsed(int, word) if kind is int else kind(word)
+        return _parsed(int, word) if kind is int else _local(word) if kind is Path else word
 
     return _primitive(kind.__name__.upper(), parse)
 

@@ -8,7 +8,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flatwater.cli.terminal import WIDTH, terminal
 from flatwater.metrics.reader import read_metrics
 from flatwater.reports.growth_picture import draw_growth
 from flatwater.reports.teaching_charts import profile_rows
@@ -16,6 +15,7 @@ from flatwater.reports.teaching_picture import draw_teaching
 from flatwater.reports.trading_picture import draw_trading
 from flatwater.runs.kinds import KINDS
 from flatwater.runs.session import Outcome
+from flatwater.terminal import WIDTH, terminal
 
 
 def show_outcome(train: Callable[[Console], Outcome]) -> int:

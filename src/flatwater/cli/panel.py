@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 
-from flatwater.cli.terminal import terminal
+from flatwater.terminal import say, terminal
 from flatwater.units import format_bytes
 
 if TYPE_CHECKING:  # NumPy comes with the summary; `--help` does without
@@ -29,25 +28,29 @@ class PanelImport:
     so on for each instrument, or one closing price for each instrument.
     """
 
-    source: Annotated[Path, tyro.conf.Positional]
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """A .parquet or .csv file. What cannot be right in it is refused with its row and column."""
     out: Path
-    """The panel file to write; an existing one is replaced."""
+    """The panel file to write; an existing panel is replaced, in one stroke."""
+    force: bool = False
+    """Replace a file that is no panel as well; never the source."""
     investable: str | None = None
     """Instruments that may be traded, separated by commas, such as `AAPL,IBM`. The others can only be watched."""
 
     def __call__(self) -> int:
         """Import, store, and say what was stored."""
         from flatwater.panel.importing import import_panel
-        from flatwater.panel.store import save_panel
+        from flatwater.panel.store import check_place, save_panel
 
+        check_place(self.out, source=self.source, force=self.force)
         chosen = None if self.investable is None else [name.strip() for name in self.investable.split(",")]
-        with terminal().status(f"reading {escape(str(self.source))} and computing the indicators …"):
+        with terminal().status(f"reading {self.source} and computing the indicators …"):
             panel = import_panel(self.source, investable=chosen)
+            check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
             save_panel(panel, self.out)
         days, instruments = panel.valid.shape
-        print(f"{self.out}: {days} days x {instruments} instruments, {len(panel.investable)} investable")
-        print(f"fingerprint {panel.fingerprint}")
+        say(f"{self.out}: {days} days x {instruments} instruments, {len(panel.investable)} investable")
+        say(f"fingerprint {panel.fingerprint}")
         return 0
 
 
@@ -79,7 +82,7 @@ def _print_tables(name: str, summary: "PanelSummary") -> None:
     console = terminal()
     console.print(_overview(name, summary))
     if summary.splits_problem:
-        console.print(f"no default splits: {escape(summary.splits_problem)}\n")
+        console.print(f"no default splits: {summary.splits_problem}\n")
     else:
         console.print(_splits(summary))
     console.print(_instruments(summary))
@@ -88,7 +91,7 @@ def _print_tables(name: str, summary: "PanelSummary") -> None:
 
 def _overview(name: str, summary: "PanelSummary") -> Table:
     investable = sum(one.investable for one in summary.instruments)
-    table = Table(title=escape(name), box=SIMPLE_HEAD, title_justify="left", show_header=False)
+    table = Table(title=name, box=SIMPLE_HEAD, title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     table.add_row("days", f"{summary.days:,}, {summary.first} to {summary.last}")
@@ -97,7 +100,7 @@ def _overview(name: str, summary: "PanelSummary") -> Table:
     table.add_row("missing", f"{summary.missing:.2%} of days and instruments have no close")
     table.add_row("fingerprint", summary.fingerprint)
     if summary.file is not None and summary.file_bytes is not None:
-        table.add_row("file", f"{escape(summary.file)} ({format_bytes(summary.file_bytes)})")
+        table.add_row("file", f"{summary.file} ({format_bytes(summary.file_bytes)})")
     return table
 
 
@@ -123,7 +126,7 @@ def _instruments(summary: "PanelSummary") -> Table:
     for one in columns[:SHOWN]:
         role = "investable" if one.investable else "context"
         gone = f"{one.missing:.2%}"
-        table.add_row(escape(one.name), role, one.first or "-", one.last or "-", gone, str(one.gaps))
+        table.add_row(one.name, role, one.first or "-", one.last or "-", gone, str(one.gaps))
     return table
 
 

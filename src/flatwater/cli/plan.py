@@ -26,14 +26,14 @@ class Plan(OverFile):
 
     def __call__(self) -> int:
         """Plan and print."""
-        from rich.console import Console
+        from flatwater.terminal import terminal
 
         settings = self.settings()
-        with Console(stderr=True).status("building the run on a device without memory, and trying its phases out …"):
+        with terminal(errors=True).status("building the run on a device without memory, and trying its phases out …"):
             from flatwater.cli.plan_table import print_plan  # reading torch is half of the time
-            from flatwater.runs.composers import COMPOSERS
+            from flatwater.runs.checking import checked_plan
 
-            plan = COMPOSERS[settings.trainer].plan(settings)
+            _, plan = checked_plan(settings)
         return print_plan(plan, as_json=self.json)
 
 

@@ -6,9 +6,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flatwater.cli.terminal import terminal
 from flatwater.errors import MemoryLimitError
 from flatwater.memory.planner import BUDGET_SHARE, Plan, grouped
+from flatwater.terminal import terminal
 from flatwater.units import format_bytes
 
 LEAST_SHARE = 0.001
@@ -51,9 +51,9 @@ def show_plan(plan: Plan, console: Console) -> None:
     source = "--budget" if plan.budget is not None else f"{BUDGET_SHARE:.0%} of the tightest limit"
     console.print(f"budget  {format_bytes(plan.budget_bytes):>12}  {source}")
     if plan.fits:
-        console.print("[green]it fits[/]")
+        console.print("it fits", style="green")
         return
-    console.print("[bold red]it does not fit[/]")
+    console.print("it does not fit", style="bold red")
     for line in plan.suggestions:
         console.print(f"  {line}", soft_wrap=True)
 

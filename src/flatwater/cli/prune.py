@@ -5,6 +5,8 @@ from typing import Annotated
 
 import tyro
 
+from flatwater.config.bounds import Number
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prune:
@@ -16,18 +18,17 @@ class Prune:
 
     run: Annotated[str, tyro.conf.Positional]
     """The run's folder, or the URL at which it is mirrored."""
-    keep: int
+    keep: Number
     """Checkpoints that stay, counted from the newest; 1 or more."""
 
     def __call__(self) -> int:
         """Remove, and say what is left."""
-        from flatwater.errors import require
         from flatwater.runs.pruning import prune_run
+        from flatwater.terminal import say
         from flatwater.units import format_bytes
 
-        require(self.keep >= 1, "--keep", self.keep, "1 or more")
         done = prune_run(self.run, self.keep)
-        print(f"{self.run}  {done.kept} kept, {done.removed} removed, {format_bytes(done.bytes)} freed")
+        say(f"{self.run}  {done.kept} kept, {done.removed} removed, {format_bytes(done.bytes)} freed")
         if done.unread:
-            print(f"{done.unread} more cannot be read now, and stay with every file: flatwater checkpoints {self.run}")
+            say(f"{done.unread} more cannot be read now, and stay with every file: flatwater checkpoints {self.run}")
         return 0

@@ -1,10 +1,13 @@
 """`flatwater report RUN` and `flatwater report told.json`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+
+from flatwater.cli.output_file import Written, check_output, write_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,25 +27,40 @@ class Report:
 
     def __call__(self) -> int:
         """Write the page, and say where it is."""
+        from flatwater.terminal import say
         from flatwater.units import format_bytes
 
-        out, size = self._of_watch() if Path(self.run).is_file() else self._of_run()
-        print(f"{out}  {format_bytes(size)}")
+        written, size = self._of_watch() if Path(self.run).is_file() else self._of_run()
+        say(f"{written}  {format_bytes(size)}")
         return 0
 
-    def _of_run(self) -> tuple[Path, int]:
-        from flatwater.reports.page import write_page
+    def _of_run(self) -> tuple[Written, int]:
+        from flatwater.reports.page import page
+        from flatwater.reports.records import read_run
         from flatwater.runs.fetching import at_hand
         from flatwater.storage.objects import is_url
+        from flatwater.terminal import say
 
-        with at_hand(self.run, print, shards=False) as folder:
+        if self.out is not None:
+            check_output("--out", self.out)
+        with at_hand(self.run, say, shards=False) as folder:
             beside = Path(f"{folder.path.name}.html") if is_url(self.run) else folder.report
-            out = self.out if self.out is not None else beside
-            return out, write_page(folder.path, out)
+            return self._written(beside, lambda: page(read_run(folder.path)))
 
-    def _of_watch(self) -> tuple[Path, int]:
-        from flatwater.reports.watch_page import write_watch_page
+    def _of_watch(self) -> tuple[Written, int]:
+        from datetime import datetime
+
+        from flatwater.reports.watch_page import watch_page
         from flatwater.reports.watch_records import read_watch
 
-        out = self.out if self.out is not None else Path(self.run).with_suffix(".html")
-        return out, write_watch_page(read_watch(Path(self.run)), out)
+        told = Path(self.run)
+        return self._written(
+            told.with_suffix(".html"), lambda: watch_page(read_watch(told), datetime.now().astimezone())
+        )
+
+    def _written(self, beside: Path, page: Callable[[], str]) -> tuple[Written, int]:
+        """The page, where --out or else `beside` says."""
+        out = self.out if self.out is not None else beside
+        check_output("--out", out)
+        content = page().encode(errors="replace")
+        return write_output(out, content), len(content)

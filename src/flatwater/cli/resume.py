@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from flatwater.config.bounds import Number
 from flatwater.metrics.config import Tracker
 
 
@@ -21,7 +22,7 @@ class Resume:
     """The run's folder, or the URL at which it is mirrored: s3://bucket/path/NAME."""
     into: Path | None = None
     """Folder for a run that is brought from a URL; must be new or empty. Left out: runs/NAME."""
-    rounds: int | None = None
+    rounds: Number | None = None
     """Rounds (generations, batches) in all. Left out: as many as the run was started with."""
     budget: str | None = None
     """Memory that the run may take from here on, such as 8GiB. Left out: as it was started."""

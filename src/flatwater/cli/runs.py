@@ -24,11 +24,12 @@ class Runs:
 
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
+        from rich.text import Text
 
-        from flatwater.cli.terminal import terminal
         from flatwater.runs.listing import list_runs
         from flatwater.runs.remote_listing import list_runs_at
         from flatwater.storage.objects import is_url
+        from flatwater.terminal import say, terminal
         from flatwater.units import format_bytes
 
         found = list_runs_at(self.folder) if is_url(self.folder) else list_runs(Path(self.folder))
@@ -36,7 +37,7 @@ class Runs:
             sys.stdout.write(json.dumps({"runs": [asdict(run) for run in found]}, indent=1) + "\n")
             return 0
         if not found:
-            sys.stdout.write(f"no runs in {self.folder}. Start one with: flatwater train erl\n")
+            say(f"no runs in {self.folder}. Start one with: flatwater train erl")
             return 0
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for title in ("run", "trainer", "state"):
@@ -53,5 +54,9 @@ class Runs:
                 format_bytes(run.bytes),
                 run.changed,
             )
-        terminal().print(table)
+        console = terminal()
+        console.print(table)
+        for run in found:
+            if run.problem:
+                console.print(Text.assemble((run.name, "red"), ": ", run.problem), soft_wrap=True)
         return 0

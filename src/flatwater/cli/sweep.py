@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from flatwater.cli.settings import OverFile, config_option, option_value
+from flatwater.config.bounds import Bounds
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.grow.config import GrowRunConfig
 from flatwater.runs.teach.config import TeachRunConfig
@@ -26,7 +27,7 @@ class Sweep(OverFile):
         """
     space: Path | None = None
     """TOML file that says which settings are searched. Left out: that of the sweep in --run."""
-    trials: int | None = None
+    trials: Annotated[int, Bounds(1, 1 << 20)] | None = None
     """Trials in all. Left out: 20, or as many as the sweep in --run was asked for."""
     prune: bool = True
     """End a trial when its best value so far is below the median of the trials before it at the same round."""
@@ -82,10 +83,8 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
     import signal
     import sys
 
-    from rich.console import Console
-
-    from flatwater.cli.terminal import WIDTH, terminal
     from flatwater.errors import ConfigError, FlatwaterError
+    from flatwater.terminal import terminal
 
     try:
         from flatwater.runs.sweeps.opening import Order
@@ -96,7 +95,7 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
             "pip install 'flatwater[sweep]'"
         ) from missing
 
-    console = Console(stderr=True, width=WIDTH, highlight=False) if command.json else terminal()
+    console = terminal(errors=command.json)
     order = Order(config=config, space=command.space, trials=command.trials, folder=command.run, prune=command.prune)
     outcome = sweep(order, console)
     if command.json:

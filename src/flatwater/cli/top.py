@@ -28,7 +28,7 @@ class Top:
         """
         import time
 
-        from flatwater.cli.terminal import terminal
+        from flatwater.terminal import terminal
         from flatwater.tui.follow import follow
 
         followed = follow(self.run)

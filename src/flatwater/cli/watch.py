@@ -4,11 +4,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-KEPT = Path(".flatwater", "watch", "last.json")
+from flatwater.cli.output_file import KEPT, check_output, write_output
+from flatwater.config.bounds import Bounds
+
+LAST = KEPT / "watch" / "last.json"
 """Where the newest result is kept, below the working folder."""
 FLAGS = ("-h", "--help")
 
@@ -36,9 +39,9 @@ class Watch:
     `pip install 'flatwater[train]'` brings."""
     against: str | None = None
     """Compare the findings with those of an earlier run: `last`, or a file that --json wrote."""
-    attach: int | None = None
+    attach: Annotated[int, Bounds(1, 1 << 22)] | None = None
     """Look at a running process, by its number, from outside, instead of running a command."""
-    seconds: float = 20.0
+    seconds: Annotated[float, Bounds(0, 1e7, above=True)] = 20.0
     """How long --attach looks; Ctrl-C ends it earlier, and what was read is told."""
     command: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The program's command."""
@@ -76,48 +79,44 @@ class Watch:
     def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None) -> None:
         import sys
 
-        from rich.console import Console
-
-        from flatwater.cli.terminal import WIDTH
         from flatwater.errors import FlatwaterError
         from flatwater.memory.watch.terminal import lines_of
+        from flatwater.terminal import terminal
 
         text = as_text(summary)
-        places = [str(KEPT)] if _kept(text) else []
+        places = [str(LAST)] if _kept(text) else []
         if self.json == "-":
             sys.stdout.write(text)
-        elif self.json is not None:
-            Path(self.json).write_text(text, encoding="utf-8")
-            places.append(self.json)
-        console = Console(stderr=True, highlight=False)
-        console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+        console = terminal(errors=True)
         for line in lines_of(summary, before):
-            console.print(line, markup=False, soft_wrap=True)
-        if self.html is not None:
+            console.print(line, soft_wrap=True)
+        for named, made in ((self.json, lambda: text), (self.html, lambda: _page(summary))):
+            if named is None or named == "-":
+                continue
             try:
-                self._draw(summary, self.html)
+                places.append(str(write_output(Path(named), made().encode(errors="replace"))))
             except FlatwaterError as error:  # the exit code is the program's
-                console.print(f"no page: {error}", markup=False, soft_wrap=True)
-            else:
-                places.append(str(self.html))
+                console.print(f"not written: {error}", soft_wrap=True)
         if places:
-            console.print(f"kept in {', '.join(places)}", markup=False, soft_wrap=True)
+            console.print(f"kept in {', '.join(places)}", soft_wrap=True)
 
-    @staticmethod
-    def _draw(summary: dict[str, Any], out: Path) -> None:
-        from flatwater.reports.watch_page import write_watch_page
-        from flatwater.reports.watch_records import watch_of
 
-        write_watch_page(watch_of(summary), out)
+def _page(summary: dict[str, Any]) -> str:
+    from datetime import datetime
+
+    from flatwater.reports.watch_page import watch_page
+    from flatwater.reports.watch_records import watch_of
+
+    return watch_page(watch_of(summary), datetime.now().astimezone())
 
 
 def _seen_from_outside(pid: int, seconds: float, limit: int | None) -> dict[str, Any]:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from flatwater.memory.watch.outside import look_at
+    from flatwater.terminal import terminal
 
-    errors = Console(stderr=True)
+    errors = terminal(errors=True)
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(f"looking at process {pid}", total=1.0)
@@ -148,13 +147,16 @@ def earlier(named: str) -> dict[str, Any]:
     import json
 
     from flatwater.errors import ConfigError
+    from flatwater.regular import RESULT_BYTES, read_regular
 
-    path = KEPT if named == "last" else Path(named)
-    if not path.is_file():
-        raise ConfigError(f"--against {named}: there is no file {path}. Run once without --against to make it.")
+    path = LAST if named == "last" else Path(named)
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        found: Any = json.loads(read_regular(path, RESULT_BYTES))
+    except OSError as fault:
+        raise ConfigError(
+            f"--against {named}: {path} cannot be read: {fault.strerror}. Run once without --against to make one."
+        ) from fault
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or "findings" not in found:
         raise ConfigError(f"--against {named}: {path} was not written by `flatwater watch --json`")
@@ -183,7 +185,6 @@ def check_places(json: str | None, html: Path | None) -> None:
     Raises:
         ConfigError: a file cannot be written there, or the page cannot be made, or it has another ending.
     """
-    import os
     from importlib.util import find_spec
 
     from flatwater.errors import ConfigError
@@ -192,19 +193,19 @@ def check_places(json: str | None, html: Path | None) -> None:
         raise ConfigError(
             "--html needs plotly, which is not installed. Install it with: pip install 'flatwater[train]'"
         )
-    for option, named in (("--json", json), ("--html", html)):
-        path = None if named is None else Path(named)
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
-            raise ConfigError(f"{option} {path}: no file can be written there. Name a file in a folder that exists.")
-    if html is not None and html.suffix != ".html":
-        raise ConfigError(f"--html {html}: a web page is written. Name a file that ends in .html.")
+    if json is not None:
+        check_output("--json", Path(json))
+    if html is not None:
+        check_output("--html", html, ".html")
 
 
 def _kept(text: str) -> bool:
     """Keep the result for `--against last`; not where the working folder cannot be written."""
+    from flatwater.errors import RunError
+    from flatwater.storage.directory import write_object
+
     try:
-        KEPT.parent.mkdir(parents=True, exist_ok=True)
-        KEPT.write_text(text, encoding="utf-8")
-    except OSError:
+        write_object(LAST, text.encode())
+    except RunError:
         return False
     return True

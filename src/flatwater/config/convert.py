@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from flatwater.errors import ConfigError
+from flatwater.printable import shown
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path, as text"}
 
@@ -69,7 +70,7 @@ def _choice(declared: object, given: object, path: str) -> object:
     hint = ""
     if isinstance(given, str):
         hint = did_you_mean(given, [option for option in get_args(declared) if isinstance(option, str)])
-    raise ConfigError(f"{path} = {given!r}: must be {wanted(declared)}.{hint}")
+    raise ConfigError(f"{path} = {shown(given)}: must be {wanted(declared)}.{hint}")
 
 
 def _tuple(declared: object, given: object, path: str, nested: Nested) -> tuple[object, ...]:
@@ -79,7 +80,7 @@ def _tuple(declared: object, given: object, path: str, nested: Nested) -> tuple[
     if len(items) > 1 and items[1] is Ellipsis:
         items = (items[0],) * len(given)
     if len(items) != len(given):
-        raise ConfigError(f"{path} = {list(given)!r}: must have {len(items)} entries, not {len(given)}")
+        raise ConfigError(f"{path} = {shown(list(given))}: must have {len(items)} entries, not {len(given)}")
     return tuple(
         from_plain(item, value, f"{path}[{at}]", nested)
         for at, (item, value) in enumerate(zip(items, given, strict=True))
@@ -101,7 +102,7 @@ def _scalar(declared: object, given: object, path: str) -> object:
 def _refused(declared: object, given: object, path: str) -> ConfigError:
     kind = _NAMES.get(type(given), type(given).__name__) if not isinstance(given, Mapping) else "a table"
     kind = "a list" if isinstance(given, list | tuple) else kind
-    return ConfigError(f"{path} = {given!r}: must be {wanted(declared)}, not {kind}")
+    return ConfigError(f"{path} = {shown(given)}: must be {wanted(declared)}, not {kind}")
 
 
 def wanted(declared: object) -> str:

@@ -12,9 +12,11 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from flatwater.config.bounds import check_values
 from flatwater.config.convert import did_you_mean, from_plain, to_plain, wanted
 from flatwater.config.docs import field_docs
 from flatwater.errors import ConfigError, RunError
+from flatwater.regular import read_regular
 
 C = TypeVar("C")
 
@@ -32,14 +34,19 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The file's tables and values, unchecked.
 
     Raises:
-        ConfigError: the file is missing, unreadable, not UTF-8 or not TOML; the last with line and column.
+        ConfigError: the file is missing, no regular file, unreadable, not UTF-8 or not TOML; the last with line and
+            column.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as fault:
-        raise ConfigError(f"{path}: not valid TOML: {fault}") from fault
+        return tomllib.loads(read_regular(path).decode())
+    except RecursionError as fault:
+        raise ConfigError(
+            f"{path}: its values are nested too deeply. Settings are at most three tables deep."
+        ) from fault
     except UnicodeDecodeError as fault:
         raise ConfigError(f"{path}: not a text file in UTF-8 (byte {fault.start}). Save it as UTF-8.") from fault
+    except ValueError as fault:  # also a number of more digits than Python converts, of which tomllib does not speak
+        raise ConfigError(f"{path}: not valid TOML: {fault}") from fault
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror}. Give the path of a TOML file.") from fault
 
@@ -79,6 +86,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
             raise ConfigError(
                 f"{f'{path}.{name}' if path else name}: is missing and has no default. Give {wanted(hints[name])}."
             )
+    check_values(cls, values, path)
     return cls(**values)
 
 

@@ -1,5 +1,8 @@
 """What learning from a teacher is told: how far it looks, how much it trusts the teacher, and until when."""
 
+from typing import Annotated
+
+from flatwater.config.bounds import Bounds, Count, OptionalNumber, Rate, Share, Weight
 from flatwater.config.declare import config
 from flatwater.errors import require
 
@@ -8,52 +11,54 @@ from flatwater.errors import require
 class Ramp:
     """A number that changes in a straight line over the agents' steps, and stays where it ends."""
 
-    first: float
+    first: Weight
     """Until `begins`."""
-    last: float
+    last: Weight
     """From `ends` on."""
-    begins: int = 0
+    begins: OptionalNumber = 0
     """Agent steps of the whole run."""
-    ends: int = 0
+    ends: OptionalNumber = 0
     """Agent steps of the whole run; not before `begins`."""
 
     def __post_init__(self) -> None:
         """Check the order."""
-        require(0 <= self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
+        require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
 
     def at(self, step: int) -> float:
         """The number after so many agent steps."""
         if step >= self.ends:
             return self.last
-        share = max(0, step - self.begins) / (self.ends - self.begins)
+        if step <= self.begins:
+            return self.first
+        share = (step - self.begins) / (self.ends - self.begins)
         return self.first + share * (self.last - self.first)
 
 
-@config
+@config(table="learner")
 class TeachingConfig:
     """Cross-entropy on what the teacher would do, a critic beside it, and PPO once the teacher lets go."""
 
-    gamma: float = 0.977
+    gamma: Share = 0.977
     """A reward one step later counts this much."""
-    lam: float = 0.891
+    lam: Share = 0.891
     """Generalised advantage: 0 trusts the critic after one step, 1 sums all rewards of the block."""
-    clip: float = 0.2
+    clip: Rate = 0.2
     """PPO: a probability may move by this share before a step's gain no longer pulls it further."""
-    value_clip: float = 0.5
+    value_clip: Annotated[float, Bounds(0, 1e6, above=True)] = 0.5
     """A value may move this far from the one that acted before a step's gain no longer pulls it further."""
-    unroll: int = 16
+    unroll: Count = 16
     """Steps of a sequence, over which gradients flow; a block is cut into as many as it has."""
-    epochs: int = 3
+    epochs: Count = 3
     """Times that each block is learned from."""
-    minibatches: int = 16
+    minibatches: Count = 16
     """Parts that the sequences of all agents are dealt into, anew in each epoch: one update each."""
-    lr: float = 2e-3
+    lr: Rate = 2e-3
     """Learning rate (Adam)."""
-    grad_clip: float = 1.0
+    grad_clip: Weight = 1.0
     """Largest norm of a gradient; a longer one is scaled down to it. 0 turns it off."""
-    value_weight: float = 0.25
+    value_weight: Weight = 0.25
     """Weight of the critic's loss."""
-    entropy_weight: float = 0.01
+    entropy_weight: Weight = 0.01
     """Weight of the policy's entropy beside PPO's loss."""
     supervision: Ramp = Ramp(first=1.0, last=0.1, begins=300_000, ends=500_000)
     """Weight of the cross-entropy on the teacher's actions."""
@@ -63,18 +68,6 @@ class TeachingConfig:
     """Probability that the teacher's action of an agent is executed; drawn for each agent and block."""
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
-        for name in ("gamma", "lam"):
-            require(0 <= getattr(self, name) <= 1, f"learner.{name}", getattr(self, name), "0 to 1")
-        for name in ("clip", "value_clip", "lr"):
-            require(getattr(self, name) > 0, f"learner.{name}", getattr(self, name), "positive")
-        for name in ("unroll", "epochs", "minibatches"):
-            require(getattr(self, name) >= 1, f"learner.{name}", getattr(self, name), "1 or more")
-        for name in ("grad_clip", "value_weight", "entropy_weight"):
-            require(getattr(self, name) >= 0, f"learner.{name}", getattr(self, name), "0 or more")
-        for name in ("supervision", "reinforcement", "lead"):
-            ramp = getattr(self, name)
-            for end in ("first", "last"):
-                require(getattr(ramp, end) >= 0, f"learner.{name}.{end}", getattr(ramp, end), "0 or more")
-                if name == "lead":
-                    require(getattr(ramp, end) <= 1, f"learner.lead.{end}", getattr(ramp, end), "0 to 1")
+        """The lead is a probability, also at its ends."""
+        for end in ("first", "last"):
+            require(getattr(self.lead, end) <= 1, f"learner.lead.{end}", getattr(self.lead, end), "0 to 1")

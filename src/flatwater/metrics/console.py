@@ -175,10 +175,10 @@ def _bar(console: Console) -> tuple[Progress, TaskID]:
     # No refreshing thread: it would take time from the cores that compute; `phase` refreshes.
     bar = Progress(
         TextColumn("{task.fields[round]}"),
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold"),
         BarColumn(bar_width=30),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        TextColumn("[cyan]{task.fields[left]}"),
+        TextColumn("{task.fields[left]}", style="cyan"),
         console=console,
         transient=True,
         auto_refresh=False,

@@ -41,4 +41,7 @@ def _is_torn(lines: list[bytes], number: int) -> bool:
 def _record(path: Path, number: int, line: bytes) -> dict[str, float]:
     if round_of(line) is None:
         raise RunError(f"{path}: line {number} is not a record of a round. Restore the file, or delete that line.")
-    return {name: nan if value is None else value for name, value in json.loads(line).items()}
+    found = json.loads(line)
+    if not all(value is None or isinstance(value, int | float) for value in found.values()):
+        raise RunError(f"{path}: line {number} holds what is no number. Restore the file, or delete that line.")
+    return {name: nan if value is None else float(value) for name, value in found.items()}

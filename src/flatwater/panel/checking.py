@@ -13,6 +13,9 @@ PRICES = ("open", "high", "low", "close")
 TOLERANCE = 1e-5
 """Relative slack between high, low and close: adjusted prices are rounded to float32 one by one."""
 
+KEPT = (1e-30, 1e30)
+"""Least and greatest price that float32 holds with all its digits, and with room for what is computed from it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:
@@ -48,7 +51,7 @@ def check_order(source: Path, prices: Prices) -> None:
 
 
 def check_prices(source: Path, prices: Prices) -> None:
-    """Prices must be above 0, high at least low, the close between them; every instrument needs a close.
+    """Prices must be within `KEPT`, high at least low, the close between them; every instrument needs a close.
 
     Raises:
         DataError: the first row that breaks a rule, with instrument, date and numbers; or an instrument without data.
@@ -61,6 +64,11 @@ def check_prices(source: Path, prices: Prices) -> None:
     slack = 1 + TOLERANCE
     rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
         (pl.col(price) <= 0, (price,), "must be above 0; leave it empty if missing") for price in PRICES
+    ]
+    # A panel holds float32, and indicators multiply: beyond these a price becomes infinite, or 0, which is missing.
+    rules += [
+        (~pl.col(price).cast(pl.Float32).is_between(*KEPT), (price,), f"must be {KEPT[0]:g} to {KEPT[1]:g}: rescale it")
+        for price in PRICES
     ]
     rules += [
         (pl.col("high") * slack < pl.col("low"), ("high", "low"), "the high is below the low"),

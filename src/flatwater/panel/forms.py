@@ -8,7 +8,7 @@ import polars as pl
 from flatwater.errors import DataError
 from flatwater.panel.checking import PRICES, Prices
 from flatwater.panel.naming import IGNORED, find_columns, long_columns, wide_column
-from flatwater.panel.parsing import parse_dates, parse_numbers
+from flatwater.panel.parsing import as_text, parse_dates, parse_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def long_prices(source: Path, frame: pl.DataFrame) -> Prices:
         DataError: columns are missing, a date or a number cannot be read, or a symbol is empty.
     """
     named = long_columns(source, frame.columns)
-    symbol = frame[named["symbol"]].cast(pl.String).str.strip_chars()
+    symbol = as_text(source, frame[named["symbol"]])
     nameless = symbol.is_null() | (symbol == "")
     if nameless.any():
         row = int(nameless.arg_true()[0]) + 1

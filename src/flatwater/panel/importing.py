@@ -20,6 +20,8 @@ from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.naming import SUFFIXES, long_columns
 from flatwater.panel.panel import FEATURES, Panel, build_panel
+from flatwater.panel.ragged import check_rows
+from flatwater.regular import open_regular
 
 
 def import_panel(source: Path, *, investable: Sequence[str] | None = None) -> Panel:
@@ -46,16 +48,18 @@ def import_panel(source: Path, *, investable: Sequence[str] | None = None) -> Pa
 def _read(source: Path) -> pl.DataFrame:
     if source.suffix.lower() not in SUFFIXES:
         raise DataError(f"{source}: a panel is imported from {' or '.join(SUFFIXES)}, not from {source.suffix!r}.")
-    if not source.is_file():
-        raise DataError(f"{source}: there is no such file.")
     try:
+        open_regular(source).close()
         if source.suffix.lower() == ".parquet":
             return pl.read_parquet(source)
+        check_rows(source)
         # Everything as text: numbers are parsed by us, so that an error can name its row and column.
         return pl.read_csv(source, infer_schema=False)
     except pl.exceptions.NoDataError as wrong:
         raise DataError(f"{source}: the file is empty.") from wrong
-    except (pl.exceptions.PolarsError, OSError) as wrong:
+    except OSError as wrong:
+        raise DataError(f"{source}: the file cannot be read: {wrong.strerror or wrong}. Check the path.") from wrong
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as wrong:
         reason = str(wrong).strip().split("\n", maxsplit=1)[0]
         raise DataError(f"{source}: the file cannot be read as {source.suffix[1:]}: {reason}") from wrong
 

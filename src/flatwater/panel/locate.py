@@ -18,6 +18,7 @@ from flatwater.panel.panel import Panel
 from flatwater.panel.shipped import shipped_panel_path
 from flatwater.panel.specification import is_synthetic, parse_synthetic
 from flatwater.panel.store import open_panel, save_panel
+from flatwater.regular import open_regular
 
 
 def load_panel(path: str | None) -> Panel:
@@ -36,10 +37,22 @@ def load_panel(path: str | None) -> Panel:
     if is_synthetic(path):
         config = parse_synthetic(path)
         return _cached(repr(config), lambda: _generated(config))
-    source = Path(path).expanduser()
+    source = file_of(path)
     if source.suffix.lower() in SUFFIXES:
         return _cached(_file_hash(source), lambda: _imported(source))
     return open_panel(source)
+
+
+def file_of(path: str) -> Path:
+    """The file that a user means who writes `~/prices.csv`.
+
+    Raises:
+        DataError: `~name` names nobody.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as wrong:
+        raise DataError(f"{path}: the file cannot be read: {wrong} Check the path.") from wrong
 
 
 def cache_folder() -> Path:
@@ -90,7 +103,7 @@ def _generated(config: SyntheticConfig) -> Panel:
 
 def _file_hash(source: Path) -> str:
     try:
-        with source.open("rb") as file:
+        with open_regular(source) as file:
             return source.suffix.lower() + hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as wrong:
         raise DataError(f"{source}: the file cannot be read: {wrong.strerror}. Check the path.") from wrong

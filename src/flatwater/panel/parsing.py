@@ -5,11 +5,25 @@ from pathlib import Path
 import polars as pl
 
 from flatwater.errors import DataError
+from flatwater.printable import shown
 
 MISSING = ("", "nan", "na", "n/a", "null", "none", "-")
 """What counts as a missing number in text, in any case."""
 
 _ISO = r"^(\d{4})[-/.]?(\d{2})[-/.]?(\d{2})(?:[T ].*)?$"
+
+
+def as_text(source: Path, column: pl.Series) -> pl.Series:
+    """A column as text, without space around it.
+
+    Raises:
+        DataError: it holds lists, tables or bytes.
+    """
+    if column.dtype.is_nested() or column.dtype in {pl.Binary, pl.Object}:
+        raise DataError(
+            f"{source}: column {column.name}: holds {column.dtype}, no text and no numbers. Unpack it first."
+        )
+    return column.cast(pl.String).str.strip_chars()
 
 
 def parse_dates(source: Path, column: pl.Series) -> pl.Series:
@@ -19,15 +33,15 @@ def parse_dates(source: Path, column: pl.Series) -> pl.Series:
         DataError: a date is missing or unreadable; the message names the first such row.
     """
     if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
-        days = column.cast(pl.Date)
+        days = column.cast(pl.Date, strict=False)
     else:
-        text = column.cast(pl.String).str.strip_chars()
+        text = as_text(source, column)
         # The pattern is tried first: strptime alone would take 01/02/2013 by whichever convention fits.
         days = text.str.replace(_ISO, "$1-$2-$3").str.strptime(pl.Date, "%Y-%m-%d", strict=False)
     if days.null_count():
         row = int(days.is_null().arg_true()[0])
         raise DataError(
-            f"{source}: row {row + 1}, column {column.name}: {column[row]!r} is not a date. Write 2013-03-01."
+            f"{source}: row {row + 1}, column {column.name}: {shown(column[row])} is not a date. Write 2013-03-01."
         )
     return days
 
@@ -39,10 +53,10 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
         DataError: a cell is neither a number nor missing, or is infinite; the message names the first such row.
     """
     if column.dtype.is_numeric() or column.dtype == pl.Null:
-        numbers = column.cast(pl.Float64)
+        numbers = column.cast(pl.Float64, strict=False)
         unread = pl.repeat(value=False, n=len(column), eager=True)
     else:
-        text = column.cast(pl.String).str.strip_chars()
+        text = as_text(source, column)
         known = ~text.str.to_lowercase().is_in(MISSING).fill_null(value=True)
         numbers = text.cast(pl.Float64, strict=False)
         unread = known & numbers.is_null()
@@ -50,7 +64,7 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
     if unread.any():
         row = int(unread.arg_true()[0])
         raise DataError(
-            f"{source}: row {row + 1}, column {column.name}: {column[row]!r} is not a finite number. "
+            f"{source}: row {row + 1}, column {column.name}: {shown(column[row])} is not a finite number. "
             "Leave the cell empty where there is no price."
         )
     return numbers.fill_nan(None)

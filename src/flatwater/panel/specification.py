@@ -1,10 +1,11 @@
 """A synthetic panel in one line of text, as a user writes it after `--panel`."""
 
 import re
-from dataclasses import fields
+from typing import get_type_hints
 
 from flatwater.errors import ConfigError
 from flatwater.panel.config import SyntheticConfig
+from flatwater.printable import shown
 
 _PREFIX = "synthetic:"
 
@@ -16,20 +17,20 @@ def parse_synthetic(spec: str) -> SyntheticConfig:
         ConfigError: the text is malformed, or names no field of `SyntheticConfig`.
     """
     head, *settings = spec.removeprefix(_PREFIX).split(":")
-    size = re.fullmatch(r"(\d+)x(\d+)", head)
-    kinds = {f.name: f.type for f in fields(SyntheticConfig)}
+    size = re.fullmatch(r"(\d{1,18})x(\d{1,18})", head)
+    kinds = get_type_hints(SyntheticConfig)
     wanted = f"Write synthetic:INSTRUMENTSxDAYS[:FIELD=VALUE ...] with fields {', '.join(kinds)}."
     if not is_synthetic(spec) or size is None:
-        raise ConfigError(f"panel {spec!r} has no size. {wanted}")
+        raise ConfigError(f"panel {shown(spec)} has no size. {wanted}")
     chosen: dict[str, int | float] = {"instruments": int(size[1]), "days": int(size[2])}
     for setting in settings:
         name, _, text = setting.partition("=")
         if name not in kinds:
-            raise ConfigError(f"panel {spec!r}: {name!r} is no field. {wanted}")
+            raise ConfigError(f"panel {shown(spec)}: {shown(name)} is no field. {wanted}")
         try:
             chosen[name] = int(text) if kinds[name] is int else float(text)
         except ValueError as wrong:
-            raise ConfigError(f"panel {spec!r}: {name} = {text!r} is not a number. {wanted}") from wrong
+            raise ConfigError(f"panel {shown(spec)}: {name} = {shown(text)} is not a number. {wanted}") from wrong
     return SyntheticConfig(**chosen)  # type: ignore[arg-type]  # each value was converted to its own field's type
 
 

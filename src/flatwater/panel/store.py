@@ -17,6 +17,7 @@ import numpy as np
 
 from flatwater.errors import DataError
 from flatwater.panel.panel import FEATURES, Panel
+from flatwater.regular import irregular, open_regular
 
 _FORMAT = "flatwater-panel-1"
 _LARGEST_HEADER = 16 << 20
@@ -34,9 +35,50 @@ def save_panel(panel: Panel, path: Path) -> None:
     arrays = {"values": panel.values, "dates": panel.dates, "investable": panel.investable, "valid": panel.valid}
     header = _header(arrays, panel)
     try:
-        _replace(path, header, arrays)
+        _replace(path.resolve(), header, arrays)
     except OSError as wrong:
         raise DataError(f"{path}: the panel cannot be written: {wrong.strerror}. Choose another place.") from wrong
+
+
+def check_place(path: Path, *, source: Path | None = None, force: bool = False) -> None:
+    """Find out before a panel is made whether it may take the place of what is there.
+
+    Args:
+        path: where it will be stored.
+        source: what it is made from.
+        force: replace a file that is no panel as well.
+
+    Raises:
+        DataError: the place is the source itself, under whatever name; it is no regular file; a file is there that is
+            no panel; or there is no folder to write in.
+    """
+    try:
+        place = path.resolve()
+        found = place.stat() if place.exists() else None
+    except (OSError, RuntimeError, ValueError) as wrong:
+        raise DataError(f"{path}: no panel can be written there: {wrong}. Choose another place.") from wrong
+    if found is None:
+        if not place.parent.is_dir() or not os.access(place.parent, os.W_OK | os.X_OK):
+            raise DataError(f"{path}: the panel cannot be written: {place.parent} is no folder that you may write in.")
+        return
+    if kind := irregular(found.st_mode):
+        raise DataError(f"{path}: the panel cannot be written: it is {kind}. Name a file that is new, or a panel.")
+    if source is not None and source.exists() and source.samefile(place):
+        raise DataError(f"{path}: this is the source of the prices, which would be gone. Choose another place.")
+    if not force and found.st_size and not is_panel(place):
+        raise DataError(
+            f"{path}: the file that is there is no panel, and is not replaced. Choose another place, or add --force."
+        )
+
+
+def is_panel(path: Path) -> bool:
+    """Whether a file begins as a stored panel does; what follows is not looked at."""
+    try:
+        with open_regular(path) as file:
+            _read_header(path, file)
+    except (DataError, OSError):
+        return False
+    return True
 
 
 def open_panel(path: Path) -> Panel:
@@ -48,7 +90,7 @@ def open_panel(path: Path) -> Panel:
         DataError: the file is missing, unreadable, truncated, changed, or no panel at all.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header, start = _read_header(path, file)
             digest = _digest(header, iter(lambda: file.read(_CHUNK), b""))
         if digest != header["__metadata__"]["sha256"]:
@@ -126,7 +168,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
         raise DataError(foreign)
     try:
         header = json.loads(file.read(size))
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         raise DataError(foreign) from wrong
     about = header.get("__metadata__") if isinstance(header, dict) else None
     if not isinstance(about, dict) or about.get("format") != _FORMAT or "sha256" not in about:

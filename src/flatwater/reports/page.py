@@ -2,32 +2,19 @@
 
 from collections.abc import Mapping
 from math import isfinite
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from flatwater.reports.document import Tile, document, header, short_bytes
 from flatwater.reports.markup import Html, tag, text
-from flatwater.reports.records import RunRecords, read_run
+from flatwater.reports.records import RunRecords
 from flatwater.reports.sections import sections
 from flatwater.runs.findings import GRAVE
 from flatwater.runs.kind import Kind
-from flatwater.storage.directory import write_object
 from flatwater.units import format_bytes, format_duration
 
 ROUNDS_OF_PACE = 8
 """Rounds whose median duration tells how long the rest will take."""
-
-
-def write_page(path: Path, out: Path) -> int:
-    """Write the page of the run at `path` to `out`, whole or not at all. Returns its size in bytes.
-
-    Raises:
-        RunError: there is no run, one of its files is damaged, or `out` cannot be written.
-    """
-    content = page(read_run(path)).encode()
-    write_object(out, content)
-    return len(content)
 
 
 def page(run: RunRecords) -> str:

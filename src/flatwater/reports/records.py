@@ -22,7 +22,7 @@ from flatwater.metrics.reader import read_metrics
 from flatwater.runs.findings import finding_of, newest
 from flatwater.runs.folder import RunFolder, open_folder
 from flatwater.runs.kind import Kind
-from flatwater.runs.kinds import kind_of
+from flatwater.runs.kinds import kind_of, rounds_of
 from flatwater.runs.listing import state_of
 from flatwater.runs.statements import LedgerLine, line_of, read_plan
 
@@ -71,7 +71,7 @@ def read_run(path: Path) -> RunRecords:
     folder = open_folder(path)
     config = read_toml(folder.config)
     columns = read_metrics(folder.metrics) if folder.metrics.is_file() else {}
-    rounds, seen = int(config.get("rounds", 0)), columns.get("round", [])
+    rounds, seen = rounds_of(config, str(folder.config)), columns.get("round", [])
     done = int(seen[-1]) if seen else 0
     kept = thinned(len(seen), MOST_POINTS)
     return RunRecords(

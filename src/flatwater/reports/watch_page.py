@@ -3,7 +3,6 @@
 import signal
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 
 from flatwater.memory.watch.runner import KILLED
 from flatwater.reports.document import Tile, document, header, short_bytes
@@ -12,23 +11,11 @@ from flatwater.reports.markup import Chart, Html, Section, paragraph, tag
 from flatwater.reports.watch_charts import kinds_chart, resident_chart
 from flatwater.reports.watch_records import WatchRecords
 from flatwater.runs.findings import GRAVE
-from flatwater.storage.directory import write_object
 from flatwater.units import format_duration
 
 MOST_LETTERS = 60
 """Of a command line in the heading; a longer one stands below it whole."""
 WELL_EXPLAINED = 0.9
-
-
-def write_watch_page(watch: WatchRecords, out: Path) -> int:
-    """Write the page of a watch to `out`, whole or not at all. Returns its size in bytes.
-
-    Raises:
-        RunError: `out` cannot be written.
-    """
-    content = watch_page(watch, datetime.now().astimezone()).encode(errors="replace")
-    write_object(out, content)
-    return len(content)
 
 
 def watch_page(watch: WatchRecords, written: datetime) -> str:

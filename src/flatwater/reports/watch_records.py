@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from flatwater.errors import RunError
 from flatwater.memory.leaks.finding import Finding, Verdict
+from flatwater.regular import RESULT_BYTES, read_regular
 
 NUMBERS = ("bytes_per_step", "share", "count")
 MAYBE = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step")
@@ -63,7 +64,7 @@ def read_watch(path: Path) -> WatchRecords:
         RunError: it cannot be read, or it is something else.
     """
     try:
-        summary: Any = json.loads(path.read_text(encoding="utf-8"))
+        summary: Any = json.loads(read_regular(path, RESULT_BYTES))
         return watch_of(summary)
     except OSError as fault:
         raise RunError(f"{path}: cannot be read ({fault.strerror}).") from fault

@@ -1,10 +1,13 @@
 """What every run is given besides what it trains: how long, on which machine, in how much memory, what is kept."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.config.bounds import Bounds, Number
 from flatwater.errors import ConfigError, require
 from flatwater.metrics.config import Tracker, WandbConfig
+from flatwater.printable import shown
 from flatwater.storage.objects import is_url
 from flatwater.units import parse_bytes
 
@@ -13,11 +16,11 @@ from flatwater.units import parse_bytes
 class RunConfig:
     """The settings that runs of all kinds share."""
 
-    rounds: int = 20
+    rounds: Number = 20
     """Rounds in all; `flatwater resume RUN --rounds N` goes on to N."""
     device: str = "cpu"
     """Where the run computes: cpu, cuda or cuda:1."""
-    threads: int = 0
+    threads: Annotated[int, Bounds(0, 1024)] = 0
     """Torch threads. 0 takes the cores that are free at the start; the number is then kept for resuming, because sums
     in another order differ in their last bit."""
     budget: str | None = None
@@ -45,7 +48,7 @@ class RunConfig:
         try:
             return None if self.budget is None else parse_bytes(self.budget)
         except ConfigError as wrong:
-            raise ConfigError(f"budget = {self.budget!r}: must be an amount of memory, such as 8GiB") from wrong
+            raise ConfigError(f"budget = {shown(self.budget)}: must be an amount of memory, such as 8GiB") from wrong
 
 
 OPEN_ENDED = ("rounds", "checkpoints", "budget", "start_over_budget", "trackers", "wandb", "mirror", "trainer")
@@ -53,15 +56,13 @@ OPEN_ENDED = ("rounds", "checkpoints", "budget", "start_over_budget", "trackers"
 
 
 def check_run(config: RunConfig) -> None:
-    """Check the ranges of the settings that all runs share.
+    """Check the settings that all runs share, apart from the bounds of single fields.
 
     Raises:
         ConfigError: one is out of its range.
     """
-    require(config.rounds >= 1, "rounds", config.rounds, "1 or more")
     require(config.budget_bytes != 0, "budget", config.budget, "an amount of memory, such as 8GiB")
     require(
         len(config.trackers) == len(set(config.trackers)), "trackers", config.trackers, "names of trackers, each once"
     )
     require(config.mirror is None or is_url(config.mirror), "mirror", config.mirror, "a URL such as s3://bucket/path")
-    require(config.threads >= 0, "threads", config.threads, "0 (automatic) or more")

@@ -9,10 +9,11 @@ from pathlib import Path
 from stat import S_ISREG
 
 from flatwater.config.toml import read_toml
-from flatwater.errors import RunError
+from flatwater.errors import FlatwaterError, RunError
 from flatwater.metrics.reader import read_metrics
+from flatwater.regular import open_regular
 from flatwater.runs.folder import RunFolder, recorded_rounds
-from flatwater.runs.kinds import kind_of
+from flatwater.runs.kinds import kind_of, rounds_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class RunLine:
 
     name: str
     state: str
-    """training, finished, or stopped (it can be resumed)."""
+    """training, finished, stopped (it can be resumed), or unreadable."""
     trainer: str
     """What it trains: `erl`."""
     done: int
@@ -36,6 +37,8 @@ class RunLine:
     """Size of the folder."""
     changed: str
     """Date and time of the last change."""
+    problem: str = ""
+    """Why it is unreadable."""
 
 
 def list_runs(folder: Path) -> list[RunLine]:
@@ -46,19 +49,49 @@ def list_runs(folder: Path) -> list[RunLine]:
     """
     if not folder.is_dir():
         raise RunError(f"{folder}: there is no such folder. Give the folder that holds your runs.")
-    found = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
-    return [describe(RunFolder(path)) for path in sorted(found, key=_changed)]
+    try:
+        found = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
+    except OSError as fault:
+        raise RunError(f"{folder}: cannot be read: {fault.strerror}. Make the folder readable.") from fault
+    return [line_of(RunFolder(path)) for path in sorted(found, key=_changed)]
 
 
 def _is_run(folder: RunFolder) -> bool:
-    """Whether there is a run: other programs keep a config.toml as well."""
-    return folder.config.is_file() and folder.checkpoints.is_dir()
+    """Whether there is a run, or what may be one: other programs keep a config.toml as well."""
+    try:
+        return folder.config.is_file() and folder.checkpoints.is_dir()
+    except OSError:  # a folder that nobody may look into
+        return True
+
+
+def line_of(folder: RunFolder) -> RunLine:
+    """One run's line; one that cannot be read does not keep the others from being shown."""
+    try:
+        return describe(folder)
+    except (FlatwaterError, OSError) as fault:
+        return RunLine(
+            name=folder.path.name,
+            state="unreadable",
+            trainer="",
+            done=0,
+            rounds=0,
+            measured="",
+            score=None,
+            bytes=0,
+            changed=_date(_changed(folder.path)),
+            problem=str(fault),
+        )
 
 
 def describe(folder: RunFolder) -> RunLine:
-    """One run's line."""
+    """One run's line.
+
+    Raises:
+        FlatwaterError: one of its files is damaged.
+        OSError: one of them cannot be read.
+    """
     settings = read_toml(folder.config)
-    kind, rounds = kind_of(settings, str(folder.config)), int(settings["rounds"])
+    kind, rounds = kind_of(settings, str(folder.config)), rounds_of(settings, str(folder.config))
     done = recorded_rounds(folder)
     columns = read_metrics(folder.metrics) if done else {}
     measured, metric = list(kind.curves.items())[-1]
@@ -73,7 +106,7 @@ def describe(folder: RunFolder) -> RunLine:
         measured=measured,
         score=known[-1] if known else None,
         bytes=sum(sizes),
-        changed=f"{datetime.fromtimestamp(_changed(folder.path)).astimezone():%Y-%m-%d %H:%M}",
+        changed=_date(_changed(folder.path)),
     )
 
 
@@ -84,29 +117,45 @@ def state_of(folder: RunFolder, done: int, rounds: int) -> str:
         folder: the run.
         done: rounds recorded.
         rounds: wanted in all.
+
+    Raises:
+        RunError: the run's lock cannot be read.
     """
     if _is_locked(folder):
         return "training"
     return "finished" if done >= rounds and folder.result.is_file() else "stopped"
 
 
+def _date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
+
+
 def _changed(path: Path) -> float:
-    return max((found.st_mtime for file in path.iterdir() if (found := _stat(file))), default=0.0)
+    try:
+        return max((found.st_mtime for file in path.iterdir() if (found := _stat(file))), default=0.0)
+    except OSError:
+        return 0.0
 
 
 def _stat(file: Path) -> os.stat_result | None:
-    """None where the file is gone since it was listed: a run in training removes files all the time."""
+    """None where the file is gone since it was listed, as in a run that trains, or is closed to us."""
     try:
         return file.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
 
 
 def _is_locked(folder: RunFolder) -> bool:
     """Whether a living process trains the run: a lock goes away with the process that holds it."""
-    if not folder.lock.exists():  # a copy of a run
+    try:
+        lock = open_regular(folder.lock)
+    except FileNotFoundError:  # a copy of a run
         return False
-    with folder.lock.open() as handle:
+    except OSError as fault:
+        raise RunError(
+            f"{folder.lock}: cannot be read: {fault.strerror}. Remove it if nothing trains the run."
+        ) from fault
+    with lock as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:

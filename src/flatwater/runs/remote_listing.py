@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flatwater.runs.fetching import CONFIG
 from flatwater.runs.folder import RunFolder
-from flatwater.runs.listing import RunLine, describe
+from flatwater.runs.listing import RunLine, line_of
 from flatwater.storage.claims import LOCK, holder, is_lock
 from flatwater.storage.directory import write_object
 from flatwater.storage.faults import OddNameError
@@ -43,7 +43,7 @@ def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]
         folder = RunFolder(Path(scratch) / name)
         for file in names & {*READ}:
             write_object(folder.path / file, objects.pieces(file, sizes[file]))
-        line = describe(folder)
+        line = line_of(folder)
     held = holder(objects) if LOCK in names else None
     training = held is not None and not held.is_left_behind
     changed = max(entry.modified for entry in entries if not is_lock(entry.name))

@@ -17,6 +17,7 @@ from flatwater.config.toml import dump_config, from_mapping, read_toml
 from flatwater.errors import CheckpointError, ConfigError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
+from flatwater.runs.checking import check_settings
 from flatwater.runs.composed import Composed
 from flatwater.runs.composers import COMPOSERS
 from flatwater.runs.facts import facts, versions
@@ -24,7 +25,7 @@ from flatwater.runs.fetching import fetch_run
 from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds
 from flatwater.runs.kinds import KINDS, kind_of
 from flatwater.runs.machine import keep_freed_memory, use_threads
-from flatwater.runs.mirroring import mirrored, names_at
+from flatwater.runs.mirroring import mirrored
 from flatwater.runs.signals import Stop, stop_on_signals
 from flatwater.runs.trackers import check_trackers
 from flatwater.runs.unmirrored import MirrorLike
@@ -56,12 +57,11 @@ def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: 
         FlatwaterError: the configuration, the data or the folder cannot be used; nothing was trained.
     """
     composer = COMPOSERS[config.trainer]
-    check_trackers(config)
-    config = replace(composer.prepare(config), threads=use_threads(config.threads))
-    taken = names_at(config.mirror)
+    checked = check_settings(config)
+    config = replace(checked.config, threads=use_threads(config.threads))
     with console.status(READING):
         composed = composer.compose(config)
-    folder = create_folder(run, config.trainer, taken)
+    folder = create_folder(run, config.trainer, checked.taken)
     with locked(folder), mirrored(config, folder, console) as mirror:
         dump_config(config, folder.config)
         say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
@@ -179,7 +179,7 @@ def describe(composed: Composed) -> str:
 
 def say(console: Console, line: str) -> None:
     """Print a line as it is: a path that is broken over two lines cannot be copied."""
-    console.print(line, highlight=False, soft_wrap=True)
+    console.print(line, highlight=False, markup=True, soft_wrap=True)
 
 
 def train(composed: Composed, folder: RunFolder, console: Console, *, first: bool, mirror: MirrorLike) -> Outcome:

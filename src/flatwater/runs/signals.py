@@ -25,7 +25,7 @@ def stop_on_signals(console: Console) -> Iterator[Stop]:
         if stop.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.signal = number
-        console.print(f"[yellow]{signal.Signals(number).name}: finishing this step, then saving a checkpoint …")
+        console.print(f"{signal.Signals(number).name}: finishing this step, then saving a checkpoint …", style="yellow")
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

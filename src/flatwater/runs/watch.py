@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.leaks.finding import Finding
@@ -75,7 +76,7 @@ class RunWatcher:
         if found:
             self.alarms.write(round_, {"alarms": [f"{a.kind}: {a.message}" for a in found]})
             for line in tell(news_(self.told, found)):
-                self.console.print(f"[yellow]alarm:[/] {line}", highlight=False)
+                self.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
         self.efforts.count_("settle")
         self.save()
         self.efforts.count_("save")

@@ -1,20 +1,32 @@
 """The live screen: a run's folder looked at once a second."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.containers import Horizontal, VerticalScroll
+from textual.filter import LineFilter
 from textual.widgets import Static
 
 from flatwater.errors import RunError
+from flatwater.printable import printable
 from flatwater.tui import panels
 from flatwater.tui.follow import Followed, update_
 
 SECONDS = 1.0
 KEYS = "q quit   tab next part   ↑ ↓ scroll it"
+
+
+class _Printable(LineFilter):
+    """The edge of the screen: what stands in a run's files gives the terminal no orders."""
+
+    def apply(self, segments: list[Segment], _background: Color) -> list[Segment]:
+        """Each part of a line with its control characters made visible."""
+        return [part if part.control else part._replace(text=printable(part.text)) for part in segments]
 
 
 class Top(App[RunError]):
@@ -49,6 +61,10 @@ class Top(App[RunError]):
         super().__init__()
         self.title = followed.folder.path.resolve().name
         self._followed, self._clock = followed, clock
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What each line passes before it reaches the terminal."""
+        return [*super().get_line_filters(), _Printable()]
 
     def compose(self) -> ComposeResult:
         """The parts of the screen, from above."""

@@ -16,7 +16,7 @@ from flatwater.metrics.lines import Record, Tail, appended_, restarted_
 from flatwater.runs.findings import finding_of
 from flatwater.runs.folder import RunFolder, open_folder
 from flatwater.runs.kind import Kind
-from flatwater.runs.kinds import kind_of
+from flatwater.runs.kinds import kind_of, rounds_of
 from flatwater.runs.listing import state_of
 from flatwater.runs.statements import LedgerLine, line_of, read_plan
 
@@ -78,7 +78,7 @@ def follow(path: Path) -> Followed:
     followed = Followed(
         folder=folder,
         kind=kind_of(config, str(folder.config)),
-        rounds=int(config.get("rounds", 0)),
+        rounds=rounds_of(config, str(folder.config)),
         what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
         metrics_tail=Tail(folder.metrics),
         ledger_tail=Tail(folder.ledger),

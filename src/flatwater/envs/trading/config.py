@@ -1,30 +1,26 @@
 """What an episode of the trading environment is, what it pays for, and what its cash account costs."""
 
 from dataclasses import field
-from typing import Literal
+from typing import Annotated, Literal
 
+from flatwater.config.bounds import Bounds, Count, Weight
 from flatwater.config.declare import config
 from flatwater.errors import require
 
 _BPS = 10_000
 
 
-@config
+@config(table="env.episode")
 class EpisodeConfig:
     """The three periods of an episode: history that is only seen, days to trade, days in which positions only close."""
 
-    context: int = 504
+    context: Count = 504
     """Days in one observation: on day t the rows t - context + 1 .. t. Sets the size of the encoder's window."""
-    trading_days: int = 125
+    trading_days: Count = 125
     """Days on which one instrument can be bought, at the close."""
-    settlement_days: int = 20
+    settlement_days: Count = 20
     """Days after the trading period in which positions only close. Shorter than `trade.hold_days` cuts late trades."""
-
-    def __post_init__(self) -> None:
-        require(self.context >= 1, "env.episode.context", self.context, "at least 1 day")
-        require(self.trading_days >= 1, "env.episode.trading_days", self.trading_days, "at least 1 day")
-        # What is open on the last day is closed on it, so a purchase on that day could never be sold.
-        require(self.settlement_days >= 1, "env.episode.settlement_days", self.settlement_days, "at least 1 day")
+    # One at least: what is open on the last day is closed on it, so a purchase on that day could never be sold.
 
     @property
     def days(self) -> int:
@@ -32,32 +28,29 @@ class EpisodeConfig:
         return self.trading_days + self.settlement_days
 
 
-@config
+@config(table="env.trade")
 class TradeConfig:
     """When a trade opens and when it closes."""
 
-    hold_days: int = 20
+    hold_days: Count = 20
     """Days until a position that has not met its target is sold at the close. Also the most positions open at once."""
-    coefficient_max: float = 2.0
+    coefficient_max: Annotated[float, Bounds(0, 1e6, above=True)] = 2.0
     """Upper bound of an action's coefficient, from 0. The middle of the range is the threshold, so that a policy that
     knows nothing yet buys on about every second day."""
-    buy_threshold: float = 1.0
+    buy_threshold: Annotated[float, Bounds(0, 1e6, above=True)] = 1.0
     """The day's largest coefficient buys when it is at least this."""
-    target_low: float = 10.0
+    target_low: Annotated[float, Bounds(0, 1e6, above=True)] = 10.0
     """Smallest sale target, in percent above the purchase price."""
-    target_high: float = 50.0
+    target_high: Annotated[float, Bounds(0, 1e6, above=True)] = 50.0
     """Largest sale target, in percent above the purchase price."""
 
     def __post_init__(self) -> None:
-        require(self.hold_days >= 1, "env.trade.hold_days", self.hold_days, "at least 1 day")
-        require(self.buy_threshold > 0, "env.trade.buy_threshold", self.buy_threshold, "positive")
         require(
             self.coefficient_max > self.buy_threshold,
             "env.trade.coefficient_max",
             self.coefficient_max,
             f"above buy_threshold ({self.buy_threshold}), or nothing is ever bought",
         )
-        require(self.target_low > 0, "env.trade.target_low", self.target_low, "positive")
         require(
             self.target_high >= self.target_low,
             "env.trade.target_high",
@@ -66,47 +59,37 @@ class TradeConfig:
         )
 
 
-@config
+@config(table="env.reward")
 class RewardConfig:
     """What a closed trade pays, and what idleness costs."""
 
-    loss_factor: float = 1.0
+    loss_factor: Weight = 1.0
     """A losing trade's reward is multiplied by this; 10 makes a policy shy of losses."""
-    inaction_penalty: float = 5.0
+    inaction_penalty: Annotated[float, Bounds(0, 1e9)] = 5.0
     """Taken from the reward of each day of the trading period that ends without a position."""
-    no_trade_penalty: float = 10_000.0
+    no_trade_penalty: Annotated[float, Bounds(0, 1e9)] = 10_000.0
     """Taken from the fitness (never from a step's reward) of an episode in which nothing was bought."""
     credit: Literal["exit", "entry"] = "exit"
     """The day on which a trade pays: when it closes, or when it is opened. `entry` tells the learner on the day of
     the purchase what the trade will have paid: exact credit, for training only. Observations and equity stay blind."""
 
     def __post_init__(self) -> None:
-        require(self.loss_factor >= 0, "env.reward.loss_factor", self.loss_factor, "0 or more")
-        require(self.inaction_penalty >= 0, "env.reward.inaction_penalty", self.inaction_penalty, "0 or more")
-        require(self.no_trade_penalty >= 0, "env.reward.no_trade_penalty", self.no_trade_penalty, "0 or more")
         require(self.credit in ("exit", "entry"), "env.reward.credit", self.credit, "'exit' or 'entry'")
 
 
-@config
+@config(table="env.account")
 class AccountConfig:
     """The cash account that is kept beside the rewards. It reports; it does not pay rewards."""
 
-    cash: float = 100_000.0
+    cash: Annotated[float, Bounds(0, 1e12, above=True)] = 100_000.0
     """Money at the start of each episode."""
-    position_share: float | None = None
+    position_share: Annotated[float, Bounds(0, 1, above=True)] | None = None
     """Share of equity put into each trade, whatever its coefficient. Left out: 1 / the most positions that can be open,
     so that holding them all is being fully invested."""
-    cost_bps: float = 5.0
+    cost_bps: Annotated[float, Bounds(0, _BPS, below=True)] = 5.0
     """Commission on each side of a trade, in hundredths of a percent of its value."""
-    slippage_bps: float = 5.0
+    slippage_bps: Annotated[float, Bounds(0, _BPS, below=True)] = 5.0
     """How much worse than the quoted price each side is executed, in hundredths of a percent."""
-
-    def __post_init__(self) -> None:
-        require(self.cash > 0, "env.account.cash", self.cash, "positive")
-        share = self.position_share
-        require(share is None or 0 < share <= 1, "env.account.position_share", share, "in (0, 1]")
-        require(0 <= self.cost_bps < _BPS, "env.account.cost_bps", self.cost_bps, "in [0, 10000)")
-        require(0 <= self.slippage_bps < _BPS, "env.account.slippage_bps", self.slippage_bps, "in [0, 10000)")
 
     def share(self, *, hold_days: int, instruments: int) -> float:
         """Share of equity put into a trade: at most one is opened a day, and one in each instrument."""

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
 from rich.text import Text
 
 from flatwater.errors import ConfigError
@@ -22,6 +21,7 @@ from flatwater.memory.watch import spool
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.process import ProcessWatch
 from flatwater.memory.watch.terminal import lines_of
+from flatwater.terminal import Terminal
 from flatwater.units import parse_bytes
 
 COLUMNS = 100
@@ -202,7 +202,7 @@ def _told(found: Sequence[Finding]) -> list[str]:
 
 def _print(lines: Iterable[str]) -> None:
     """To stderr as it is now: a notebook, or a test, may have replaced it."""
-    console = Console(file=sys.stderr, width=COLUMNS, highlight=False)
+    console = Terminal(file=sys.stderr, width=COLUMNS)
     for line in lines:
         verdict, colon, rest = line.partition(": ")
         strong = colon and not line.startswith(" ")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from flatwater.envs.trading.simulator import live_simulators
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm
-from flatwater.panel.locate import load_panel
+from flatwater.panel.locate import file_of, load_panel
 from flatwater.panel.normalise import observation_panel, statistics
 from flatwater.panel.panel import Panel
 from flatwater.panel.specification import is_synthetic
@@ -139,7 +138,7 @@ def prepare(config: ErlRunConfig) -> ErlRunConfig:
     panel = config.panel
     if panel is None or is_synthetic(panel):
         return config
-    return replace(config, panel=str(Path(panel).expanduser().absolute()))
+    return replace(config, panel=str(file_of(panel).absolute()))
 
 
 def plan(config: ErlRunConfig) -> Plan:

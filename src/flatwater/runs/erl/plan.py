@@ -10,7 +10,7 @@ from flatwater.envs.trading.market import outline_market
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.nets.stack import views
-from flatwater.panel.panel import Panel
+from flatwater.panel.panel import Panel, feature_number
 from flatwater.panel.splits import check_episode, split_days
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.planning import META, Alternative, planned, suggested
@@ -30,7 +30,10 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
 
     Raises:
         ConfigError: the configuration does not fit the panel.
+        DataError: the panel lacks a feature.
     """
+    for name in config.observation_features:
+        feature_number(panel.features, name)
     recipe, run = outline(config, panel)
     owners = nbytes(run)
     plan = planned(owners, lambda: transients(recipe, run), config=config, device=device)

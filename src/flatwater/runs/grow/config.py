@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from flatwater.config.bounds import Number
 from flatwater.config.declare import config
 from flatwater.runs.config import RunConfig, check_run
 from flatwater.trainers.grow.config import GrowConfig
@@ -13,7 +14,7 @@ class GrowRunConfig(RunConfig, GrowConfig):
 
     trainer: Literal["grow"] = "grow"
     """What the run trains, so that `flatwater resume` knows."""
-    rounds: int = 100
+    rounds: Number = 100
     """Batches in all, each of one episode of every environment; `flatwater resume RUN --rounds N` goes on to N."""
 
     def __post_init__(self) -> None:

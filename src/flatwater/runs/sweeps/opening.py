@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from flatwater.config.bounds import Bounds, check_fields
 from flatwater.config.toml import dump_config, from_mapping, load_config, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.memory.probes.process import free_cores
@@ -27,12 +28,15 @@ class Order:
     """A RunConfig of any kind: what all trials share, apart from what is searched."""
     space: Path | None
     """The file that says what is searched; None where the sweep has it already."""
-    trials: int | None
+    trials: Annotated[int, Bounds(1, 1 << 20)] | None
     """In all; None for as many as the sweep was asked for before."""
     folder: Path | None
     """None makes a new one."""
     prune: bool
     """Whether to end trials that fall behind."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +58,6 @@ def opened(order: Order, program: Sequence[str]) -> Opened:
     Raises:
         FlatwaterError: space, configuration or folder cannot be used.
     """
-    if order.trials is not None and order.trials < 1:
-        raise ConfigError(f"--trials {order.trials}: must be 1 or more")
     if order.folder is not None and SweepFolder(order.folder).base.is_file():
         return _reopened(order, SweepFolder(order.folder), program)
     return _created(order, program)

@@ -15,17 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import FlatwaterError
+from flatwater.runs.checking import checked_plan
 from flatwater.runs.composers import COMPOSERS
 from flatwater.runs.session import resume, start
-from flatwater.runs.trackers import check_trackers
+from flatwater.terminal import WIDTH, Terminal
 
 _PDEATHSIG = 1
 """Number of prctl's option (sys/prctl.h)."""
-WIDTH = 100
 
 
 def main() -> None:
@@ -55,11 +53,9 @@ def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         FlatwaterError: no trial could start with it.
     """
-    composer = COMPOSERS[settings["trainer"]]
-    config = from_mapping(composer.config, settings, "the sweep")
-    check_trackers(config)
-    composer.plan(config)
-    return {"config": to_mapping(composer.prepare(config))}
+    config = from_mapping(COMPOSERS[settings["trainer"]].config, settings, "the sweep")
+    checked, _ = checked_plan(config)
+    return {"config": to_mapping(checked.config)}
 
 
 def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
@@ -68,7 +64,7 @@ def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
     Raises:
         FlatwaterError: it cannot be trained, or does not fit into its budget.
     """
-    console = Console(file=sys.stderr, width=WIDTH, highlight=False)
+    console = Terminal(file=sys.stderr, width=WIDTH)
     if (run / "config.toml").is_file():
         outcome = resume(run, console)
     else:

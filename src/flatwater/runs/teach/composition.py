@@ -21,6 +21,7 @@ from flatwater.runs.teach.result import as_json, write_result
 from flatwater.runs.teach.score import score_student
 from flatwater.runs.teach.teachers import find_teacher
 from flatwater.runs.teach.worlds import build_worlds
+from flatwater.state.random import generator
 from flatwater.trainers.teach.collect import Collector
 from flatwater.trainers.teach.held_out import Stage
 from flatwater.trainers.teach.numbers import PARTS
@@ -139,9 +140,12 @@ def plan(config: TeachRunConfig) -> Plan:
     """What a run would hold.
 
     Raises:
-        ConfigError: the configuration does not fit the machine, or there is no such world.
+        ConfigError: the configuration does not fit the machine, or there is no such world or teacher.
+        CheckpointError: the teacher is a run without an intact checkpoint.
     """
-    return plan_teach(config, build_worlds(config), find_device(config.device))
+    device, worlds = find_device(config.device), build_worlds(config)
+    find_teacher(config.teacher, worlds.training, generator(config.seed, "teacher", torch.device("cpu")), device)
+    return plan_teach(config, worlds, device)
 
 
 COMPOSER = Composer(config=TeachRunConfig, prepare=lambda config: config, plan=plan, compose=compose)

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from flatwater.config.bounds import Number
 from flatwater.config.declare import config
 from flatwater.runs.config import RunConfig, check_run
 from flatwater.trainers.teach.config import TeachConfig
@@ -13,7 +14,7 @@ class TeachRunConfig(RunConfig, TeachConfig):
 
     trainer: Literal["teach"] = "teach"
     """What the run trains, so that `flatwater resume` knows."""
-    rounds: int = 61
+    rounds: Number = 61
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
 
     def __post_init__(self) -> None:

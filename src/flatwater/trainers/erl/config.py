@@ -1,7 +1,9 @@
 """What a run of evolving traders is made of, apart from its data and its machine."""
 
 from dataclasses import field
+from typing import Annotated
 
+from flatwater.config.bounds import Bounds, Count, Seed
 from flatwater.config.declare import config
 from flatwater.envs.trading.config import TradingConfig
 from flatwater.errors import require
@@ -12,59 +14,48 @@ from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
 from flatwater.replay.config import ReplayConfig
 
 
-@config
+@config(table="population")
 class PopulationConfig:
     """The traders that evolve together."""
 
-    size: int = 16
+    size: Annotated[int, Bounds(2, 1 << 16)] = 16
     """Members. The champion is kept beside them in a slot of its own."""
 
-    def __post_init__(self) -> None:
-        """Check the range: crossover needs two parents."""
-        require(self.size > 1, "population.size", self.size, "2 or more")
 
-
-@config
+@config(table="evaluation")
 class EvaluationConfig:
     """The slices (episodes) on which members are compared. All members play the same ones."""
 
-    train_slices: int = 5
+    train_slices: Annotated[int, Bounds(1, 1 << 16)] = 5
     """Random slices of the training days that every member plays, with noise, in each generation."""
-    validation_slices: int = 3
+    validation_slices: Annotated[int, Bounds(1, 1 << 16)] = 3
     """Random slices of the walk-forward days that every member and the champion play, without noise."""
-    lowest: int = 2
+    lowest: Count = 2
     """Fitness and validation value are the mean of this many lowest slices: a trader must not depend on luck."""
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """There must be as many slices as the lowest of them count."""
         fewest = min(self.train_slices, self.validation_slices)
-        require(self.train_slices >= 1, "evaluation.train_slices", self.train_slices, "1 or more")
-        require(self.validation_slices >= 1, "evaluation.validation_slices", self.validation_slices, "1 or more")
-        require(1 <= self.lowest <= fewest, "evaluation.lowest", self.lowest, f"1 to {fewest} (the fewest slices)")
+        require(self.lowest <= fewest, "evaluation.lowest", self.lowest, f"1 to {fewest} (the fewest slices)")
 
 
-@config
+@config(table="exploration")
 class ExplorationConfig:
     """How the learner's noise is spread over an action, in multiples of `learner.noise` (of half an action's range)."""
 
-    coefficient: float = 1.0
+    coefficient: Annotated[float, Bounds(0, 1e3)] = 1.0
     """Independent noise on each instrument's coefficient."""
-    target: float = 1.0
+    target: Annotated[float, Bounds(0, 1e3)] = 1.0
     """Independent noise on each instrument's sale target: it makes trades close earlier and later."""
-    day: float = 4.0
+    day: Annotated[float, Bounds(0, 1e3)] = 4.0
     """Noise common to all coefficients of a day: it makes days with a purchase out of days without, and back."""
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        for name in ("coefficient", "target", "day"):
-            require(getattr(self, name) >= 0, f"exploration.{name}", getattr(self, name), "0 or more")
 
 
 @config
 class ErlConfig:
     """Evolutionary reinforcement learning of traders on a panel."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Every random number of the run follows from it."""
     observation_features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES
     """Features of the panel that a trader sees, by name."""

@@ -2,6 +2,7 @@
 
 from dataclasses import field
 
+from flatwater.config.bounds import Count, Number, Seed
 from flatwater.config.declare import config
 from flatwater.envs.growing.config import GrowingConfig
 from flatwater.errors import require
@@ -9,28 +10,23 @@ from flatwater.learners.ppo_config import PPOConfig
 from flatwater.nets.policy_config import PolicyConfig
 
 
-@config
+@config(table="evaluation")
 class HeldOutConfig:
     """Episodes on seeds that are never trained on: the same ones for the policy and for what it is compared with."""
 
-    episodes: int = 16
+    episodes: Count = 16
     """Episodes of one evaluation, at least: the pool of `envs` plays them in full turns, between two rounds."""
-    every: int = 10
+    every: Number = 10
     """The policy is evaluated in every n-th round."""
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        for name in ("episodes", "every"):
-            require(getattr(self, name) >= 1, f"evaluation.{name}", getattr(self, name), "1 or more")
 
 
 @config
 class GrowConfig:
     """PPO that decides where and when networks grow."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Every random number of the run follows from it."""
-    envs: int = 8
+    envs: Count = 8
     """Hosts that are trained side by side; a round is one episode of each."""
     env: GrowingConfig = field(default_factory=GrowingConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
@@ -38,8 +34,7 @@ class GrowConfig:
     evaluation: HeldOutConfig = field(default_factory=HeldOutConfig)
 
     def __post_init__(self) -> None:
-        """Check the ranges, and what must fit together."""
-        require(self.envs >= 1, "envs", self.envs, "1 or more")
+        """Check what must fit together."""
         parts = self.learner.minibatches
         require(self.envs % parts == 0, "envs", self.envs, f"a multiple of learner.minibatches ({parts})")
 

@@ -1,0 +1,68 @@
+r"""The console through which every command speaks: what comes from elsewhere is text there, and nothing else.
+
+Square brackets are not read as rich's markup, and control characters are not passed on, wherever in a table, a
+progress bar or a message they stand: `[1]` may be a folder's name, and `\x1b]0;...` a class's.
+"""
+
+import io
+import re
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.status import Status
+from rich.text import Text
+
+from flatwater.printable import printable
+
+WIDTH = 100
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+class Terminal(Console):
+    """rich's console, for text that somebody else has chosen."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401  (as rich's console takes them)
+        super().__init__(highlight=False, markup=False, **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Segments as rich makes them; the orders among them that are not rich's own become visible."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+    def status(self, status: RenderableType, **settings: Any) -> Status:  # noqa: ANN401  (same)
+        """A line that moves while something is done; rich reads markup in it, whatever the console was told."""
+        return super().status(Text(status) if isinstance(status, str) else status, **settings)
+
+
+def terminal(*, errors: bool = False) -> Terminal:
+    """A console of at most 100 columns; of exactly 100 where the output is no terminal.
+
+    Args:
+        errors: on stderr.
+    """
+    console = Terminal(stderr=errors)
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    return console
+
+
+def say(line: str) -> None:
+    """One line on stdout, as long as it is: a path that is broken over two lines cannot be copied."""
+    terminal().print(line, soft_wrap=True)
+
+
+class PrintableStream(io.TextIOBase):
+    """Passes text on to another stream, for libraries that print what they were given; colours stay."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Colours are the only orders that pass."""
+        self._stream.write("".join(part if at % 2 else printable(part) for at, part in enumerate(_COLOUR.split(text))))
+        return len(text)
+
+    def isatty(self) -> bool:
+        """Whether colours are wanted."""
+        return self._stream.isatty()

@@ -1,0 +1,191 @@
+"""Words that a user, a script or an enemy may write after a command, by the kind of value that its options declare."""
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from hypothesis import strategies as st
+
+from flatwater.cli.main import interface_of
+
+NUMBERS = (
+    "0",
+    "1",
+    "2",
+    "3",
+    "-1",
+    "16",
+    "1e-4",
+    "0.5",
+    "1e9",
+    str(2**20),
+    str(2**31),
+    str(2**40),
+    str(2**62),
+    str(2**64),
+)
+ODD_NUMBERS = ("inf", "-inf", "nan", "1e309", "1e-320", "9" * 5000, "0x10", "1_0", "٣", "+1", " 1", "1e", "--", "None")
+TEXTS = (
+    "",
+    "x",
+    "None",
+    "True",
+    "\x1b]0;title\x07",
+    "a\0b",
+    "a" * 5000,
+    "[bold]x[/]",
+    "[1]",
+    "🙂\u202e",
+    "\udcff",
+    "-",
+    "=",
+    "\n",
+)
+URLS = ("s3://", "s3://b?x=1", "http://x/y", "file://host/x", "file:///dev/zero/x", "s3:/x", "://", "gs://a b/\0")
+PANELS = (
+    "synthetic:1e9x1e9",
+    f"synthetic:{10**9}x{10**9}",
+    "synthetic:" + "9" * 5000 + "x3",
+    "synthetic:4x260:seed=nan",
+)
+PANELS += (
+    "synthetic:4x260:signal=inf",
+    "synthetic:4x260:halts=1",
+    "synthetic:4x260:x=1",
+    "synthetic:4x300:late_listings=1",
+)
+NEVER = {"config", "space", "start_over_budget", "trackers", "compile"}
+"""Fields that are drawn by name, that would start long work, or that wait for other machines."""
+
+
+def make_place(folder: Path) -> None:
+    """Files of every kind, from sound to hostile."""
+    head = "symbol,date,open,high,low,close\n"
+    (folder / "sound.csv").write_text(head + "".join(f"A,2000-01-{day:02},1,2,1,2\n" for day in range(1, 29)))
+    (folder / "ragged.csv").write_text(head + "A,2000-01-03,1,2\n")
+    (folder / "huge.csv").write_text(head + "A,2000-01-03,1,1e300,1,2\n")
+    (folder / "no.csv").write_bytes(b"\xff\xfe\0\0")
+    (folder / "no.parquet").write_bytes(b"PAR1" + bytes(40) + b"PAR1")
+    (folder / "no.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0" + b"[" * 16)
+    (folder / "no.json").write_text("[" * 100_000)
+    (folder / "told.json").write_text('{"findings": [{}], "program": 3}')
+    (folder / "good.toml").write_text("seed = 3\n")
+    (folder / "deep.toml").write_text("a = " + "[" * 5000)
+    (folder / "long.toml").write_text("seed = " + "9" * 5000)
+    (folder / "hex.toml").write_text("seed = 0x" + "f" * 5000)
+    (folder / "escape.toml").write_text('"\\u001b]0;x\\u0007" = 1')
+    (folder / "nul.toml").write_text('panel = "a\\u0000b"\nworld = "a\\u0000b"\nmirror = "s3://a\\u0000b"')
+    (folder / "inf.toml").write_text("[learner]\nlr = inf\nactor_lr = nan")
+    (folder / "space.toml").write_text("[learner.gamma]\nlow = nan\nhigh = inf")
+    (folder / "dots.toml").write_text(".".join(["a"] * 20_000) + " = 1")
+    (folder / "config.toml").symlink_to("config.toml")
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    os.mkfifo(folder / "pipe.csv")
+    (folder / "zero.csv").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(os.path.relpath(folder / "socket"))
+    for number, text in enumerate(("", "rounds = 'x'", "trainer = [1]\nrounds = 3", "rounds = 3\ntrainer = 'grow'")):
+        run = folder / "runs" / f"run-{number}[1]"
+        (run / "checkpoints").mkdir(parents=True)
+        (run / "config.toml").write_text(text)
+        (run / "metrics.jsonl").write_text('{"round": 1, "losses/critic": "x"}\n')
+    (folder / "runs" / "run-0[1]" / ".lock").mkdir()
+    os.mkfifo(folder / "runs" / "run-3[1]" / ".lock")
+
+
+FILES = (
+    "sound.csv",
+    "ragged.csv",
+    "huge.csv",
+    "no.csv",
+    "no.parquet",
+    "no.safetensors",
+    "no.json",
+    "told.json",
+    "pipe",
+    "pipe.csv",
+)
+FILES += (
+    "zero.csv",
+    "socket",
+    "folder",
+    "missing",
+    "missing/x.html",
+    "config.toml",
+    "/dev/zero",
+    "/dev/null",
+    "/proc/self/mem",
+    ".",
+)
+FILES += (
+    "runs",
+    "runs/run-0[1]",
+    "runs/run-1[1]",
+    "runs/run-2[1]",
+    "runs/run-3[1]",
+    "~nobody/x.csv",
+    "out.html",
+    "out.json",
+    "/",
+)
+TOMLS = (
+    "deep.toml",
+    "long.toml",
+    "hex.toml",
+    "escape.toml",
+    "nul.toml",
+    "inf.toml",
+    "dots.toml",
+    "good.toml",
+    "space.toml",
+)
+PATHS = (*FILES, *TOMLS, *TEXTS, "s3://bucket/run", "a/" * 3000)
+
+
+@cache
+def options_of(command: tuple[str, ...]) -> dict[str, Any]:
+    """Option, or the name of a positional argument in capitals -> the type that is declared for it."""
+    found = dict(_walk(interface_of(command), ""))
+    assert len(found) >= 2 or command == ("panel", "show")
+    return found
+
+
+def _walk(cls: type[Any], above: str) -> Iterator[tuple[str, Any]]:
+    hints, annotated = get_type_hints(cls), get_type_hints(cls, include_extras=True)
+    for field in fields(cls):
+        kind = hints[field.name]
+        if field.name in NEVER or field.name in {"trainer", "command"}:
+            continue
+        if is_dataclass(kind) and isinstance(kind, type):
+            yield from _walk(kind, f"{above}{field.name}.")
+        elif any("ositional" in str(extra) for extra in getattr(annotated[field.name], "__metadata__", ())):
+            yield field.name.upper(), kind
+        else:
+            yield f"--{above}{field.name}".replace("_", "-"), kind
+
+
+def value_for(option: str, kind: Any) -> st.SearchStrategy[list[str]]:
+    """The words after an option: mostly of its kind, and hostile in the ways of that kind."""
+    kinds = {kind, *get_args(kind)}
+    if kinds & {Path} or (option in {"RUN", "FOLDER", "PATH", "--json", "--html", "--against"} and str in kinds):
+        return st.sampled_from(PATHS + (URLS if str in kinds else ())).map(lambda word: [word])
+    if kinds & {bool}:
+        return st.just([])
+    if str in kinds and not kinds & {int, float}:
+        return st.sampled_from(TEXTS + URLS + PANELS + FILES + ODD_NUMBERS).map(lambda word: [word])
+    number = st.one_of(st.sampled_from(NUMBERS + ODD_NUMBERS + TEXTS), st.integers().map(str), st.floats().map(repr))
+    if "tuple" in str(kind):
+        return st.lists(number, max_size=4)
+    return number.map(lambda word: [word])
+
+
+def required(command: tuple[str, ...]) -> list[str]:
+    """Positional arguments and options that a command cannot do without."""
+    cls = interface_of(command)
+    names = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    return [option for option in options_of(command) if option.lstrip("-").lower().replace("-", "_") in names]
