@@ -1,11 +1,6 @@
 """A run that was stopped, in whatever way, and resumed is the run that was not."""
 
 import json
-import os
-import signal
-import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,29 +12,6 @@ from flatwater.panel.store import save_panel
 
 Train = Callable[..., Path]
 Same = Callable[[Path, Path], None]
-LONG = ("--learner.updates", "20", "--rounds", "2")
-
-
-def signal_amid(function: str, checkpoint: Path, number: signal.Signals) -> threading.Thread:
-    """Send this process a signal while it is in a function, some time after a checkpoint was written."""
-
-    def wait() -> None:
-        while not (checkpoint.exists() and function in functions_at_work()):
-            time.sleep(0.0005)
-        os.kill(os.getpid(), number)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
-def functions_at_work() -> set[str]:
-    """Names of the functions that the main thread is in."""
-    names, frame = set(), sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        names.add(frame.f_code.co_name)
-        frame = frame.f_back
-    return names
 
 
 def test_two_generations_and_two_more_are_four(train: Train, same: Same) -> None:
@@ -55,34 +27,6 @@ def test_with_every_option_that_keeps_state(train: Train, same: Same) -> None:
     parted = train("parted", *options, "--evolution.plateau-rounds", "1", "--rounds", "1")
     assert main(["resume", str(parted), "--rounds", "3"]) == 0
     same(whole, parted)
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
-def test_a_signal_finishes_the_step_saves_and_loses_nothing(
-    number: signal.Signals,
-    code: int,
-    tiny: list[str],
-    train: Train,
-    same: Same,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    stopped = tmp_path / "stopped"
-    sender = signal_amid("learn_", stopped / "checkpoints" / "000001.000000.json", number)
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
-    assert main(["train", "erl", *tiny, *LONG, "--run", str(stopped)]) == code
-    sender.join()
-    said = capsys.readouterr().out
-    assert f"{number.name}: finishing this step" in said
-    assert f"flatwater resume {stopped}" in said
-    assert {n: signal.getsignal(n) for n in handlers} == handlers
-
-    newest = json.loads(max((stopped / "checkpoints").glob("*.json")).read_text())
-    assert newest["round"] == 1
-    assert 2 < newest["step"] < 22, "evaluate and validate are done, and some of the 20 updates"
-    assert not (stopped / "result.json").exists()
-    assert main(["resume", str(stopped)]) == 0
-    same(train("whole", *LONG), stopped)
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_at_the_start(

@@ -158,7 +158,7 @@ def test_a_stopped_sweep_resumes_the_trial_that_was_at_work(number: int) -> None
     thread = stop_when_held(number)
     cut, said = swept(order(folder="cut", trials=2))
     thread.join()
-    assert cut.signal == number
+    assert cut.stop.signal == number
     assert [line.state for line in cut.lines] == ["interrupted"]
     assert "stopped in round 4" in said
     Path("hold").unlink()

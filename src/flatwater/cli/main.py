@@ -11,6 +11,8 @@ from rich.markup import escape
 
 from flatwater import __version__
 from flatwater.errors import FlatwaterError
+from flatwater.metrics.lasting import lasting
+from flatwater.runs.signals import SIGNALLED, Terminated, end_on_signals
 
 INTERRUPTED = 130
 NO_READER = 141
@@ -42,15 +44,17 @@ COMMANDS = {
 
 EXIT_CODES = """\
 exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input · 3 does not fit in memory
-            4 stopped at its memory budget, with a checkpoint · 130 second Ctrl-C · 143 SIGTERM, with a checkpoint"""
+            4 stopped at its memory budget, with a checkpoint · 130 second Ctrl-C
+            129 SIGHUP, 138 SIGUSR1, 143 SIGTERM: training stopped with a checkpoint, other commands ended"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    errors = Console(stderr=True)
+    errors = Console(file=lasting(sys.stderr))
     try:
-        code = dispatch(words, errors)
+        with end_on_signals():
+            code = dispatch(words, errors)
         sys.stdout.flush()
     except FlatwaterError as error:
         complain(errors, str(error))
@@ -58,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         complain(errors, f"the package {error.name} is missing. Install it with: pip install 'flatwater[train]'")
         return FlatwaterError.exit_code
+    except Terminated as ended:
+        complain(errors, f"ended by {ended}", label="")
+        return SIGNALLED + ended.number
     except KeyboardInterrupt:
         complain(errors, "interrupted", label="")
         return INTERRUPTED

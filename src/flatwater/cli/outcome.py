@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flatwater.cli.terminal import WIDTH, terminal
+from flatwater.cli.terminal import WIDTH, lasting_terminal
 from flatwater.metrics.reader import read_metrics
 from flatwater.reports.growth_picture import draw_growth
 from flatwater.reports.teaching_charts import profile_rows
@@ -20,7 +20,7 @@ from flatwater.runs.session import Outcome
 
 def show_outcome(train: Callable[[Console], Outcome]) -> int:
     """Train with a console, and show the result where the run finished. Returns the exit code."""
-    console = terminal()
+    console = lasting_terminal()
     outcome = train(console)
     folder = outcome.folder
     if outcome.finished:

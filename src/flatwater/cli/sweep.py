@@ -79,12 +79,9 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
     """Run the trials that are wanted, show all, and return the exit code."""
     import json
     import shlex
-    import signal
     import sys
 
-    from rich.console import Console
-
-    from flatwater.cli.terminal import WIDTH, terminal
+    from flatwater.cli.terminal import lasting_terminal
     from flatwater.errors import ConfigError, FlatwaterError
 
     try:
@@ -96,17 +93,17 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
             "pip install 'flatwater[sweep]'"
         ) from missing
 
-    console = Console(stderr=True, width=WIDTH, highlight=False) if command.json else terminal()
+    console = lasting_terminal(errors=command.json)
     order = Order(config=config, space=command.space, trials=command.trials, folder=command.run, prune=command.prune)
     outcome = sweep(order, console)
     if command.json:
         sys.stdout.write(json.dumps(outcome.to_json(), indent=1) + "\n")
     else:
         show_trials(outcome, console)
-    if outcome.signal:
+    if outcome.stop.signal:
         again = shlex.join(["flatwater", "sweep", outcome.trainer, "--run", str(outcome.folder.path)])
         console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
-        return 128 + signal.SIGTERM if outcome.signal == signal.SIGTERM else 0
+        return outcome.stop.exit_code
     if outcome.best is None:
         console.print("no trial has finished; the reasons stand above", style="red")
         return FlatwaterError.exit_code

@@ -18,6 +18,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignor
 
 from flatwater.errors import RunError
 from flatwater.metrics.record import Metrics
+from flatwater.storage.directory import telling
 
 
 class TensorBoardSink:
@@ -35,11 +36,9 @@ class TensorBoardSink:
         """
         # TensorBoard reads the files of a folder in the order of their names.
         self.path = folder / f"events.out.tfevents.{time.time_ns():019d}.{socket.gethostname()}.{os.getpid()}"
-        try:
+        with telling(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("xb", buffering=0)
-        except OSError as fault:
-            raise self._unwritable(fault) from fault
         try:
             self._append_(Event(file_version="brain.Event:2"))
             self._append_(Event(step=resume_at + 1, session_log=SessionLog(status=SessionLog.START)))
@@ -64,12 +63,6 @@ class TensorBoardSink:
         event.wall_time = time.time()
         record = BytesIO()
         RecordWriter(record).write(event.SerializeToString())
-        try:
-            taken = self._file.write(record.getbuffer())
-        except OSError as fault:
-            raise self._unwritable(fault) from fault
-        if taken < record.tell():  # the disk took only a part
-            raise self._unwritable(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-
-    def _unwritable(self, fault: OSError) -> RunError:
-        return RunError(f"{self.path}: cannot be written: {fault.strerror}. Free some space and resume the run.")
+        with telling(self.path):
+            if self._file.write(record.getbuffer()) < record.tell():  # the disk took only a part
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

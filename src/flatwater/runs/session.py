@@ -1,7 +1,6 @@
 """Start a run, or go on with one: both are the same loop over a state that is new or restored."""
 
 import json
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from flatwater.checkpoints.facts import differences
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
 from flatwater.config.toml import dump_config, from_mapping, read_toml
-from flatwater.errors import CheckpointError, ConfigError
+from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
 from flatwater.runs.composed import Composed
@@ -25,16 +24,15 @@ from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder,
 from flatwater.runs.kinds import KINDS, kind_of
 from flatwater.runs.machine import keep_freed_memory, use_threads
 from flatwater.runs.mirroring import mirrored, names_at
-from flatwater.runs.signals import Stop, stop_on_signals
+from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trackers import check_trackers
 from flatwater.runs.unmirrored import MirrorLike
-from flatwater.runs.watch import RunWatcher, build_watcher
+from flatwater.runs.watch import build_watcher
 from flatwater.storage.directory import write_object
 from flatwater.storage.objects import is_url
 from flatwater.trainers.loop import train_
 
 READING = "reading the data and allocating the run …"
-SIGTERM_EXIT = 128 + signal.SIGTERM
 BUDGET_EXIT = 4
 
 
@@ -46,7 +44,7 @@ class Outcome:
     finished: bool
     """False where a signal stopped it; it can be resumed."""
     exit_code: int
-    """0, 4 at the memory budget, or 143 after SIGTERM."""
+    """0, 4 at the memory budget, or 128 and the signal's number: 143 after SIGTERM."""
 
 
 def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: ANN401  (a RunConfig of any kind)
@@ -62,10 +60,10 @@ def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: 
     with console.status(READING):
         composed = composer.compose(config)
     folder = create_folder(run, config.trainer, taken)
-    with locked(folder), mirrored(config, folder, console) as mirror:
-        dump_config(config, folder.config)
+    with locked(folder) as held, mirrored(config, held, console) as mirror:
+        dump_config(config, held.config)
         say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
-        return train(composed, folder, console, first=True, mirror=mirror)
+        return train(composed, held, console, first=True, mirror=mirror)
 
 
 def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
@@ -98,12 +96,12 @@ def resume(run: Path | str, console: Console, *, into: Path | None = None, **cha
         with console.status(f"bringing {run} to this machine …"):
             run = fetch_run(str(run), into, lambda line: say(console, f"[yellow]{escape(line)}")).path
     folder = open_folder(Path(run))
-    with locked(folder):
+    with locked(folder) as held:
         config = changed(read_config(folder), changes)
         check_trackers(config)
         use_threads(config.threads)
-        with mirrored(config, folder, console) as mirror:
-            return _continue(config, folder, console, mirror)
+        with mirrored(config, held, console) as mirror:
+            return _continue(config, held, console, mirror)
 
 
 def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -151,8 +149,8 @@ def restore_run(
     manifest = newest_intact(folder.checkpoints, say=say)
     if manifest is None:
         raise CheckpointError(
-            f"{folder.checkpoints}: there is no intact checkpoint. Restore the folder from a backup, or repeat the run "
-            f"with: flatwater train {config.trainer} --config {folder.config} --run FOLDER"
+            f"{folder.named.checkpoints}: there is no intact checkpoint. Restore the folder from a backup, or repeat "
+            f"the run with: flatwater train {config.trainer} --config {folder.named.config} --run FOLDER"
         )
     composed = COMPOSERS[config.trainer].compose(config)
     found = differences({name: manifest.facts[name] for name in ("config", "data")}, facts(composed))
@@ -160,7 +158,7 @@ def restore_run(
         listed = "\n".join(f"  {line}" for line in found)
         raise CheckpointError(
             f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
-            f"Put {folder.config} or the data back as they were, or start a new run."
+            f"Put {folder.named.config} or the data back as they were, or start a new run."
         )
     saved = manifest.facts["versions"]
     if saved != versions():
@@ -176,6 +174,11 @@ def describe(composed: Composed) -> str:
     return f"{composed.describe()}, {composed.device}, {threads} thread{'s' if threads > 1 else ''}"
 
 
+def name(folder: RunFolder) -> str:
+    """The folder as it is called now, for a line of the console."""
+    return escape(str(folder.named.path))
+
+
 def say(console: Console, line: str) -> None:
     """Print a line as it is: a path that is broken over two lines cannot be copied."""
     console.print(line, highlight=False, soft_wrap=True)
@@ -186,7 +189,7 @@ def train(composed: Composed, folder: RunFolder, console: Console, *, first: boo
 
     Args:
         composed: new, or restored.
-        folder: its files; the caller holds the lock.
+        folder: its files, as `locked` gives them.
         console: where it is shown.
         first: whether there is no checkpoint yet, so that one of the beginning is written.
         mirror: takes each checkpoint; the caller closes it.
@@ -208,18 +211,17 @@ def train(composed: Composed, folder: RunFolder, console: Console, *, first: boo
             if not finished:
                 watcher.save()
                 watcher.explain()
+        except RunError:
+            say(console, f"the run ends here. Once that is mended, go on with: flatwater resume {name(folder)}")
+            raise
         finally:
             watcher.close()
     if not finished:
-        say(console, f"stopped. Go on with: flatwater resume {escape(str(folder.path))}")
-        return Outcome(folder, finished=False, exit_code=_exit_code(watcher, stop))
+        say(console, f"stopped. Go on with: flatwater resume {name(folder)}")
+        return Outcome(
+            folder.named, finished=False, exit_code=BUDGET_EXIT if watcher.contract.breach else stop.exit_code
+        )
     with console.status("playing what was trained against the baselines …"):
         composed.write_result(folder)
     mirror.unhurried()
-    return Outcome(folder, finished=True, exit_code=0)
-
-
-def _exit_code(watcher: RunWatcher, stop: Stop) -> int:
-    if watcher.contract.breach:
-        return BUDGET_EXIT
-    return SIGTERM_EXIT if stop.signal == signal.SIGTERM else 0
+    return Outcome(folder.named, finished=True, exit_code=0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatwater.config.toml import dump_config
+from flatwater.runs.signals import Stop
 from flatwater.runs.sweeps.folder import SweepFolder
 from flatwater.runs.sweeps.space import configured
 from flatwater.runs.sweeps.study import TrialLine
@@ -22,8 +23,8 @@ class SweepOutcome:
     """What trials are judged by: `champion`."""
     wanted: int
     lines: Sequence[TrialLine]
-    signal: int
-    """That stopped the sweep; 0 where all trials are done."""
+    stop: Stop
+    """The signal that stopped the sweep, if one did."""
 
     @property
     def best(self) -> TrialLine | None:

@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 from flatwater.errors import FlatwaterError
 from flatwater.metrics.lines import Record, Tail, appended_, restarted_
-from flatwater.runs.signals import Stop
+from flatwater.runs.signals import SAVES, STOP_CODES, Stop
 
 PROGRAM = (sys.executable, "-m", "flatwater.runs.sweeps.trial")
 POLL_SECONDS = 0.2
-TERMINATED = 128 + signal.SIGTERM
 
 Judge = Callable[[Record], bool]
 """Looks at a round's numbers; True asks for the trial's end."""
@@ -52,6 +51,8 @@ class Follow:
                 return "ended"
             if self.stop.signal:
                 return "stopped"
+            if self.stop.asks_to_save_():
+                process.send_signal(SAVES)
             try:
                 process.wait(POLL_SECONDS)
             except TimeoutExpired:
@@ -98,7 +99,12 @@ def train(program: Sequence[str], settings: Mapping[str, Any], run: Path, log: P
 
 def _started(program: Sequence[str], order: Mapping[str, Any], log: int | None) -> Popen[bytes]:
     # In a session of its own: a Ctrl-C of the terminal reaches the sweep alone, which then decides.
-    process = Popen(program, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)  # noqa: S603  (our own)
+    # A wish for a checkpoint waits until the trial can grant it: it inherits that the signal is blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVES})
+    try:
+        process = Popen(program, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)  # noqa: S603  (our own)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     try:
         process.stdin.write(json.dumps({**order, "parent": os.getpid()}).encode())
@@ -120,7 +126,7 @@ def _ending(code: int, answer: Mapping[str, Any]) -> Ending:
     """How a process ended that nobody asked to."""
     if answer.get("finished"):
         return Ending("finished")
-    if TERMINATED in (answer.get("exit_code"), 128 - code):  # a machine that shuts down asks everybody
+    if answer.get("exit_code") in STOP_CODES or 128 - code in STOP_CODES:  # a machine that shuts down asks everybody
         return Ending("stopped")
     if "error" in answer:
         return Ending("failed", answer["error"])

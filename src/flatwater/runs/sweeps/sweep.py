@@ -162,5 +162,5 @@ def outcome_of(work: Sweep) -> SweepOutcome:
         measured=measured(work)[0],
         wanted=work.wanted,
         lines=work.study.lines(),
-        signal=work.stop.signal,
+        stop=work.stop,
     )

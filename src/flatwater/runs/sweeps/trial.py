@@ -19,6 +19,7 @@ from rich.console import Console
 
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import FlatwaterError
+from flatwater.metrics.lasting import lasting
 from flatwater.runs.composers import COMPOSERS
 from flatwater.runs.session import resume, start
 from flatwater.runs.trackers import check_trackers
@@ -68,7 +69,7 @@ def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
     Raises:
         FlatwaterError: it cannot be trained, or does not fit into its budget.
     """
-    console = Console(file=sys.stderr, width=WIDTH, highlight=False)
+    console = Console(file=lasting(sys.stderr), width=WIDTH, highlight=False)
     if (run / "config.toml").is_file():
         outcome = resume(run, console)
     else:
