@@ -9,9 +9,10 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
+from flatwater.config.toml import dumps_config
 from flatwater.errors import RunError
 from flatwater.metrics.reader import read_metrics
-from flatwater.storage.directory import named, same_folder, telling
+from flatwater.storage.directory import named, same_folder, telling, write_object
 
 RUNS = Path("runs")
 """Where runs go that are not given a folder."""
@@ -195,6 +196,15 @@ def recorded_rounds(folder: RunFolder) -> int:
     """Generations in metrics.jsonl; 0 where there is no such file."""
     rounds = read_metrics(folder.metrics).get("round", []) if folder.metrics.is_file() else []
     return int(rounds[-1]) if rounds else 0
+
+
+def write_config(config: object, path: Path) -> None:
+    """Write a configuration as a TOML file that explains itself.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    write_object(path, dumps_config(config).encode())
 
 
 @contextmanager

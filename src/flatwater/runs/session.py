@@ -12,7 +12,7 @@ from rich.markup import escape
 from flatwater.checkpoints.facts import differences
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
-from flatwater.config.toml import dump_config, from_mapping, read_toml
+from flatwater.config.toml import from_mapping, read_toml
 from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
@@ -20,7 +20,7 @@ from flatwater.runs.composed import Composed
 from flatwater.runs.composers import COMPOSERS
 from flatwater.runs.facts import facts, versions
 from flatwater.runs.fetching import fetch_run
-from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds
+from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
 from flatwater.runs.kinds import KINDS, kind_of
 from flatwater.runs.machine import keep_freed_memory, use_threads
 from flatwater.runs.mirroring import mirrored, names_at
@@ -61,7 +61,7 @@ def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: 
         composed = composer.compose(config)
     folder = create_folder(run, config.trainer, taken)
     with locked(folder) as held, mirrored(config, held, console) as mirror:
-        dump_config(config, held.config)
+        write_config(config, held.config)
         say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
         return train(composed, held, console, first=True, mirror=mirror)
 
@@ -121,7 +121,7 @@ def _continue(config: Any, folder: RunFolder, console: Console, mirror: MirrorLi
     word = KINDS[config.trainer].layout.rounds
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
         say(console, "the run was stopped before its first checkpoint: it begins at the start")
-        dump_config(config, folder.config)
+        write_config(config, folder.config)
         with console.status(READING):
             composed = COMPOSERS[config.trainer].compose(config)
         return train(composed, folder, console, first=True, mirror=mirror)
@@ -129,7 +129,7 @@ def _continue(config: Any, folder: RunFolder, console: Console, mirror: MirrorLi
         composed, manifest = restore_run(config, folder, lambda line: say(console, f"[yellow]{escape(line)}"))
     if config.rounds < manifest.round:
         raise ConfigError(f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give that or more.")
-    dump_config(config, folder.config)
+    write_config(config, folder.config)
     mirror.offer(manifest.file)
     done = f"{manifest.round} of {config.rounds} {word} done"
     say(console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
