@@ -2,8 +2,8 @@
 
     python killed.py FOLDER KILLS KIND
 
-KIND is `erl`, `grow`, `teach`, `sweep` or `import`. Half of the kills fall on file operations in the folder, evenly from the first to the last of the run (so among
-the steps of saving), the others on random moments. Every run is a fork of this process, which has everything imported.
+KIND is `erl`, `grow`, `teach`, `sweep` or `import`. Half of the kills fall on file operations in the folder, evenly from
+the first to the last (so among the steps of saving), the others on random moments. Every run is a fork of this process, which has everything imported.
 Prints one JSON object.
 """
 

@@ -2,8 +2,8 @@
 
     unshare --user --map-root-user --mount python on_a_small_disk.py FOLDER KIND ROUNDS
 
-Leaves in FOLDER the run as it was when the disk was full (`full`) and at its end (`resumed`). Exits with the code of the
-run that met the full disk, or 100 where the resumed one did not end.
+Leaves in FOLDER the run as it was when the disk was full (`full`) and at its end (`resumed`). Exits with the code of
+the run that met the full disk, or 100 where the resumed one did not end.
 """
 
 import errno
@@ -29,10 +29,11 @@ def fill(disk: Path, first: Path) -> None:
         time.sleep(0.0005)
     ballast = os.open(disk / "ballast", os.O_CREAT | os.O_WRONLY)
     try:
-        while True:
-            os.write(ballast, BLOCK)
+        while os.write(ballast, BLOCK):
+            pass
     except OSError as full:
-        assert full.errno == errno.ENOSPC, full
+        if full.errno != errno.ENOSPC:
+            raise
     finally:
         os.close(ballast)
 
