@@ -2,9 +2,9 @@
 
     python killed.py FOLDER KILLS KIND
 
-KIND is `erl`, `grow`, `teach`, `sweep` or `import`. Half of the kills fall on file operations in the folder, evenly from
-the first to the last (so among the steps of saving), the others on random moments. Every run is a fork of this process, which has everything imported.
-Prints one JSON object.
+KIND is `erl`, `grow`, `teach`, `sweep` or `import`. Half of the kills fall on file operations in the folder, evenly
+from the first to the last (so among the steps of saving), the others on random moments. Every run is a fork of this
+process, which has everything imported. Prints one JSON object; where each kill fell goes to stderr.
 """
 
 import importlib
@@ -107,8 +107,8 @@ def import_panel(folder: Path) -> int:
     for days in (40, 400) if not out.exists() else (400,):
         source = folder.parent / f"{days}.csv"
         first = date(2020, 1, 1)
-        rows = (f"{name},{first + timedelta(n)},{n + 1}\n" for n in range(days) for name in ("AA", "BB", "CC"))
-        source.write_text("symbol,date,close\n" + "".join(rows))
+        rows = (f"{first + timedelta(n)},{n + 1},{n + 2},{n + 3}\n" for n in range(days))
+        source.write_text("date,AA,BB,CC\n" + "".join(rows))
         if code := main(["panel", "import", str(source), "--out", str(out)]):
             return code
     return 0
@@ -179,6 +179,7 @@ def kill_and_compare(series: Series, folder: Path, kills: int) -> dict[str, obje
         assert exit_of(in_fork(lambda run=run: series.go_on(run))) == 0, (n, places)
         series.same(whole, run)
         shutil.rmtree(run)
+        sys.stderr.write(f"{n + 1}: {places[-1]}\n")
     return {"operations": operations, "kills": len(places), "places": places}
 
 

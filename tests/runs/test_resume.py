@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from flatwater.checkpoints.manifest import encode, read_manifest
 from flatwater.cli.main import main
 from flatwater.panel.locate import load_panel
 from flatwater.panel.store import save_panel
+from flatwater.storage.directory import write_object
 
 Train = Callable[..., Path]
 Same = Callable[[Path, Path], None]
@@ -157,3 +160,34 @@ def test_a_run_on_a_file_named_from_here_is_resumed_from_elsewhere(
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert main(["resume", str(run.absolute()), "--rounds", "2"]) == 0
+
+
+def test_other_versions_are_told_and_nothing_is_lost(
+    train: Train, same: Same, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The version alone changes no number here, so the run must be the one that was not moved."""
+    whole, run = train("whole", "--rounds", "2"), train("run", "--rounds", "1")
+    manifest = read_manifest(max((run / "checkpoints").glob("*.json")))
+    now = manifest.facts["versions"]
+    assert isinstance(now, dict)
+    other = {**now, "torch": "1.13.0", "arithmetic": "NEON"}
+    write_object(manifest.file, encode(replace(manifest, facts={**manifest.facts, "versions": other})))
+    assert main(["resume", str(run), "--rounds", "2"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"torch 1.13.0 when it was saved, {now['torch']} now" in said
+    assert f"arithmetic NEON when it was saved, {now['arithmetic']} now" in said
+    assert "python" not in said.split("nothing is lost")[0].rsplit("arithmetic", maxsplit=1)[1]
+    assert "the last bits of the numbers may differ" in said
+    same(whole, run)
+    assert main(["resume", str(run)]) == 0
+    assert "when it was saved" not in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_says_less_of_its_versions_is_resumed(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train("run", "--rounds", "1")
+    manifest = read_manifest(max((run / "checkpoints").glob("*.json")))
+    write_object(manifest.file, encode(replace(manifest, facts={**manifest.facts, "versions": {}})))
+    assert main(["resume", str(run), "--rounds", "2"]) == 0
+    assert "when it was saved" not in capsys.readouterr().out

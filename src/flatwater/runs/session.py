@@ -18,7 +18,7 @@ from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
 from flatwater.runs.composed import Composed
 from flatwater.runs.composers import COMPOSERS
-from flatwater.runs.facts import facts, versions
+from flatwater.runs.facts import changes, facts
 from flatwater.runs.fetching import fetch_run
 from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
 from flatwater.runs.kinds import KINDS, kind_of
@@ -160,9 +160,8 @@ def restore_run(
             f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
             f"Put {folder.named.config} or the data back as they were, or start a new run."
         )
-    saved = manifest.facts["versions"]
-    if saved != versions():
-        say(f"saved by {saved}, resumed by {versions()}: the last bits of the numbers may differ from here on")
+    if others := changes(manifest.facts["versions"]):
+        say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
     restore_(composed.trainer.run, folder.checkpoints, manifest)
     composed.rebuild_()
     return composed, manifest
