@@ -10,7 +10,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any, Literal
 
-from flatwater.errors import FlatwaterError
+from flatwater.errors import FlatwaterError, RunError
 from flatwater.metrics.lines import Record, Tail, appended_, restarted_
 from flatwater.runs.signals import SAVES, STOP_CODES, Stop
 
@@ -38,12 +38,19 @@ class Follow:
     metrics: Path
     judge: Judge
     stop: Stop
+    check: Callable[[], None]
+    """Raises where the sweep cannot go on."""
 
     def __call__(self, process: Popen[bytes]) -> Literal["ended", "pruned", "stopped"]:
-        """Every round in its order, until the process has ended or shall end."""
+        """Every round in its order, until the process has ended or shall end.
+
+        Raises:
+            RunError: the sweep cannot go on.
+        """
         tail = Tail(self.metrics)
         while True:
             ended = process.poll() is not None  # before reading, so that the last round is read as well
+            self.check()
             restarted_(tail)
             if any(self.judge(record) for record in appended_(tail)):
                 return "pruned"
@@ -83,14 +90,21 @@ def train(program: Sequence[str], settings: Mapping[str, Any], run: Path, log: P
         run: its folder.
         log: what it says.
         follow: its numbers, and who judges them.
+
+    Raises:
+        RunError: the sweep cannot go on; the trial has saved.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(exist_ok=True)
     with log.open("ab") as said, _started(program, {"config": settings, "run": str(run)}, said.fileno()) as process:
         try:
             how = follow(process)
             if how != "ended":
                 process.send_signal(signal.SIGTERM)
             process.wait()
+        except RunError:
+            process.send_signal(signal.SIGTERM)  # so that it saves
+            process.wait()
+            raise
         finally:
             process.kill()  # after a second Ctrl-C it still runs; one that has ended is left alone
         answer = _answer(process)
