@@ -95,7 +95,7 @@ def end_on_signals() -> Iterator[None]:
     if current_thread() is not main_thread():
         yield
         return
-    ended = []
+    ended: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
         if not ended:  # a second one must not interrupt the clearing away
