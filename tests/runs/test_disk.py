@@ -30,9 +30,8 @@ def may_mount() -> bool:
 
 
 @pytest.mark.skipif(not may_mount(), reason="no disk can be mounted here")
-@pytest.mark.parametrize(
-    "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["erl", "grow", "teach"])
 def test_a_full_disk_ends_the_run_and_nothing_is_lost(kind: str, tmp_path: Path, same: Same) -> None:
     program = Path(__file__).parent / "on_a_small_disk.py"
     command = [*UNSHARE, sys.executable, str(program), str(tmp_path), kind, ROUNDS]
