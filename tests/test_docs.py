@@ -20,7 +20,8 @@ from flatwater.metrics.reader import read_metrics
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.grow.config import GrowRunConfig
-from flatwater.runs.session import BUDGET_EXIT, SIGTERM_EXIT
+from flatwater.runs.session import BUDGET_EXIT
+from flatwater.runs.signals import STOP_CODES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -171,5 +172,5 @@ def test_exit_codes_are_the_same_everywhere() -> None:
     tables = [(ROOT / name).read_text().split("## Exit codes")[1] for name in ("README.md", "docs/resume.md")]
     codes = [re.findall(r"\d+", " ".join(re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE))) for table in tables]
     assert codes[0] == codes[1]
-    known = (0, INTERRUPTED, NO_READER, SIGTERM_EXIT, BUDGET_EXIT, FlatwaterError.exit_code)
+    known = (0, INTERRUPTED, NO_READER, *STOP_CODES, BUDGET_EXIT, FlatwaterError.exit_code)
     assert {str(code) for code in known} <= set(codes[0])

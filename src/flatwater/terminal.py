@@ -5,9 +5,11 @@ progress bar or a message they stand: `[1]` may be a folder's name, and `\x1b]0;
 """
 
 import io
+import os
 import re
+import sys
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -42,7 +44,19 @@ def terminal(*, errors: bool = False) -> Terminal:
     Args:
         errors: on stderr.
     """
-    console = Terminal(stderr=errors)
+    return _of_width(Terminal(stderr=errors))
+
+
+def lasting_terminal(*, errors: bool = False) -> Terminal:
+    """The console of what must go on when nobody reads it any more: of training, and of what is said at its end.
+
+    Args:
+        errors: on stderr.
+    """
+    return _of_width(Terminal(file=lasting(sys.stderr if errors else sys.stdout)))
+
+
+def _of_width(console: Terminal) -> Terminal:
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     return console
 
@@ -66,3 +80,63 @@ class PrintableStream(io.TextIOBase):
     def isatty(self) -> bool:
         """Whether colours are wanted."""
         return self._stream.isatty()
+
+
+def lasting(stream: TextIO) -> TextIO:
+    """The stream, for a console that must not fail."""
+    return cast("TextIO", Lasting(stream))  # what a console uses of a stream
+
+
+class Lasting:
+    """Prints to a stream until that fails, and to nowhere from then on.
+
+    A terminal that was closed answers EIO, a pipe whose reader has gone EPIPE, a log file on a full disk ENOSPC. What
+    a run says is in its folder as well.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Print to `stream`."""
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:
+        """Of the stream."""
+        return self._stream.encoding
+
+    def isatty(self) -> bool:
+        """Whether a terminal shows it."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """The stream's descriptor."""
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        """Print, where that is possible."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._leave()
+        except RuntimeError:  # a handler prints while a signal interrupts a print: the buffer is not to be re-entered
+            pass
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Print each."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Have what was printed shown, where that is possible."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self._leave()
+        except RuntimeError:  # as in `write`
+            pass
+
+    def _leave(self) -> None:
+        """Let the descriptor lead nowhere, for what waits in the stream's buffer as well, which is tried once more."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.config.declare import config
-from flatwater.config.toml import dump_config, dumps_config, from_mapping, load_config, to_mapping
-from flatwater.errors import ConfigError, RunError, require
+from flatwater.config.toml import dumps_config, from_mapping, load_config, to_mapping
+from flatwater.errors import ConfigError, require
 
 
 @config
@@ -78,7 +78,7 @@ wholes = st.builds(
 @given(wholes)
 def test_a_dumped_configuration_loads_as_itself(tmp_path_factory: pytest.TempPathFactory, whole: Whole) -> None:
     path = tmp_path_factory.getbasetemp() / "config.toml"
-    dump_config(whole, path)
+    path.write_text(dumps_config(whole), encoding="utf-8")
     assert load_config(Whole, path) == whole
 
 
@@ -177,14 +177,6 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, content: bytes | None, sa
     with pytest.raises(ConfigError) as refusal:
         load_config(Whole, path)
     assert str(refusal.value).startswith(f"{path}: {said}")
-
-
-def test_a_dump_that_fails_leaves_the_file_that_was_there(tmp_path: Path) -> None:
-    folder = tmp_path / "config.toml"
-    folder.mkdir()
-    with pytest.raises(RunError, match="cannot be written"):
-        dump_config(Whole(rounds=1), folder)
-    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
 
 @config

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 HOLD, HELD = Path("hold"), Path("held")
-stopped = []
+stopped, asked = [], []
 
 
 def main() -> dict[str, object]:
@@ -37,6 +37,8 @@ def main() -> dict[str, object]:
             HELD.touch()
             while not stopped and os.getppid() == order["parent"]:
                 time.sleep(0.01)
+                if asked:
+                    Path("saved").touch()
         if stopped or os.getppid() != order["parent"]:
             return {"finished": False, "exit_code": 143}
     return {"finished": True, "exit_code": 0}
@@ -44,4 +46,6 @@ def main() -> dict[str, object]:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    signal.signal(signal.SIGUSR2, lambda number, _: asked.append(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
     sys.stdout.write(json.dumps(main()))

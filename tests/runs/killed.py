@@ -1,10 +1,10 @@
-"""Kill -9 a small run again and again, resume it each time, and compare it with one that nobody killed.
+"""Kill -9 a small run, sweep or import again and again, go on each time, and compare it with one that nobody killed.
 
     python killed.py FOLDER KILLS KIND
 
-Half of the kills fall on file operations in the run folder, evenly from the first to the last of the run (so among
-the steps of saving), the others on random moments. Every run is a fork of this process, which has everything imported.
-Prints one JSON object.
+KIND is `erl`, `grow`, `teach`, `sweep` or `import`. Half of the kills fall on file operations in the folder, evenly
+from the first to the last (so among the steps of saving), the others on random moments. Every run is a fork of this
+process, which has everything imported. Prints one JSON object; where each kill fell goes to stderr.
 """
 
 import importlib
@@ -16,14 +16,27 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
 from conftest import OPTIONS, assert_same
 
 from flatwater.cli.main import main
+from flatwater.panel.store import open_panel
+from flatwater.storage.directory import named
 
-for heavy in ("flatwater.cli.outcome", "flatwater.runs.session", "flatwater.cli.resume"):
+for heavy in (
+    "flatwater.cli.outcome",
+    "flatwater.runs.session",
+    "flatwater.cli.resume",
+    "flatwater.cli.train",
+    "flatwater.cli.sweep",
+    "flatwater.cli.panel",
+    "flatwater.panel.importing",
+):
     importlib.import_module(heavy)
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")
@@ -41,16 +54,79 @@ def in_fork(work: Callable[[], int]) -> int:
     return child
 
 
-KIND = sys.argv[3]
-importlib.import_module("flatwater.cli.train")
+@dataclass(frozen=True)
+class Series:
+    """What is killed."""
+
+    begin: Callable[[Path], int]
+    """Works in a folder."""
+    go_on: Callable[[Path], int]
+    """After a kill, whenever that came."""
+    same: Callable[[Path, Path], None]
+    """Compares two folders."""
+    at: Callable[[Path], str]
+    """How far a killed one had come."""
 
 
-def train(folder: Path) -> int:
-    return main(["train", KIND, *OPTIONS[KIND], "--rounds", str(ROUNDS), "--run", str(folder)])
+def train(kind: str, folder: Path) -> int:
+    return main(["train", kind, *OPTIONS[kind], "--rounds", str(ROUNDS), "--run", str(folder)])
 
 
-def resume(folder: Path) -> int:
-    return main(["resume", str(folder)])
+def resume(kind: str, folder: Path) -> int:
+    return main(["resume", str(folder)]) if (folder / "config.toml").is_file() else train(kind, folder)
+
+
+def newest(folder: Path) -> str:
+    found = max((folder / "checkpoints").glob("*.json"), default=None)
+    return found.stem if found else "none"
+
+
+def sweep(folder: Path) -> int:
+    """Two trials, each of two rounds; the same command begins and goes on."""
+    space = folder.parent / "space.toml"
+    space.write_text("[learner.lr]\nlow = 1e-4\nhigh = 1e-2\nlog = true\n")
+    options = [*OPTIONS["grow"], "--rounds", "2", "--space", str(space), "--trials", "2"]
+    return main(["sweep", "grow", *options, "--run", str(folder)])
+
+
+def same_sweeps(first: Path, second: Path) -> None:
+    assert (first / "sweep.json").read_bytes() == (second / "sweep.json").read_bytes()
+    assert (first / "best.toml").read_bytes() == (second / "best.toml").read_bytes()
+    for trial in ("trial-0001", "trial-0002"):
+        assert_same(first / trial, second / trial)
+
+
+def trials(folder: Path) -> str:
+    return "+".join(newest(trial) for trial in sorted(folder.glob("trial-*"))) or "none"
+
+
+def import_panel(folder: Path) -> int:
+    """Over a panel that is there already: after a kill the old one must be there, or the new one."""
+    folder.mkdir(exist_ok=True)
+    out = folder / "prices.panel"
+    for days in (40, 400) if not out.exists() else (400,):
+        source = folder.parent / f"{days}.csv"
+        first = date(2020, 1, 1)
+        rows = (f"{first + timedelta(n)},{n + 1},{n + 2},{n + 3}\n" for n in range(days))
+        source.write_text("date,AA,BB,CC\n" + "".join(rows))
+        if code := main(["panel", "import", str(source), "--out", str(out)]):
+            return code
+    return 0
+
+
+def same_panels(first: Path, second: Path) -> None:
+    assert (first / "prices.panel").read_bytes() == (second / "prices.panel").read_bytes()
+
+
+def days_of(folder: Path) -> str:
+    out = folder / "prices.panel"
+    return str(open_panel(out).valid.shape[0]) if out.exists() else "none"
+
+
+SERIES = {kind: Series(partial(train, kind), partial(resume, kind), assert_same, newest) for kind in OPTIONS} | {
+    "sweep": Series(sweep, sweep, same_sweeps, trials),
+    "import": Series(import_panel, import_panel, same_panels, days_of),
+}
 
 
 def dying(work: Callable[[], int], folder: Path, at: int) -> Callable[[], int]:
@@ -59,7 +135,7 @@ def dying(work: Callable[[], int], folder: Path, at: int) -> Callable[[], int]:
 
     def count(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal seen
-        if event in OPERATIONS and str(arguments[0]).startswith(str(folder)):
+        if event in OPERATIONS and named(Path(str(arguments[0]))).is_relative_to(folder):
             seen += 1
             if seen == at:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -77,39 +153,36 @@ def exit_of(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def killed_run(folder: Path, operation: int | None, seconds: float) -> str:
-    """Start a run that is killed; say where it was."""
+def killed_at(series: Series, folder: Path, operation: int | None, seconds: float) -> str:
+    """Start what is killed; say where it was."""
     if operation is not None:
-        code = exit_of(in_fork(dying(lambda: train(folder), folder, operation)))
+        code = exit_of(in_fork(dying(lambda: series.begin(folder), folder, operation)))
     else:
-        child = in_fork(lambda: train(folder))
+        child = in_fork(lambda: series.begin(folder))
         time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
         code = exit_of(child)
-    newest = max((folder / "checkpoints").glob("*.json"), default=None)
-    return f"{code} {newest.stem if newest else 'none'}"
+    return f"{code} {series.at(folder)}"
 
 
-def kill_and_compare(folder: Path, kills: int) -> dict[str, object]:
+def kill_and_compare(series: Series, folder: Path, kills: int) -> dict[str, object]:
     whole = folder / "whole"
     began = time.monotonic()
-    assert exit_of(in_fork(dying(lambda: train(whole), whole, -1))) == 0
+    assert exit_of(in_fork(dying(lambda: series.begin(whole), whole, -1))) == 0
     took = time.monotonic() - began
     operations = int((whole / "operations").read_text())
     draw, places = random.Random(kills), []
     for n in range(kills):
         run = folder / "killed"
         place = (n + 1) * operations // (kills + 1) if n % 2 == 0 else None
-        places.append(killed_run(run, place, draw.uniform(0.1, 0.9) * took))
-        if run.is_dir() and (run / "config.toml").is_file():
-            code = exit_of(in_fork(lambda run=run: resume(run)))
-        else:
-            code = exit_of(in_fork(lambda run=run: train(run)))
-        assert code == 0, (n, places)
-        assert_same(whole, run)
+        places.append(killed_at(series, run, place, draw.uniform(0.1, 0.9) * took))
+        assert exit_of(in_fork(lambda run=run: series.go_on(run))) == 0, (n, places)
+        series.same(whole, run)
         shutil.rmtree(run)
+        sys.stderr.write(f"{n + 1}: {places[-1]}\n")
     return {"operations": operations, "kills": len(places), "places": places}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(kill_and_compare(Path(sys.argv[1]).resolve(), int(sys.argv[2]))))
+    made = kill_and_compare(SERIES[sys.argv[3]], Path(sys.argv[1]).resolve(), int(sys.argv[2]))
+    sys.stdout.write(json.dumps(made))

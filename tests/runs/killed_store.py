@@ -24,7 +24,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints, verify
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.cli.main import main
-from flatwater.config.toml import dump_config
+from flatwater.runs.folder import write_config
 from flatwater.runs.erl.config import ErlRunConfig
 
 for heavy in ("flatwater.cli.mirror", "flatwater.cli.prune", "flatwater.runs.catching_up", "flatwater.runs.pruning"):
@@ -85,7 +85,7 @@ def make_run(run: Path) -> None:
     for number in range(ROUNDS):
         tree = {"shared": torch.zeros(300), "own": torch.full((200,), float(number)), "round": number}
         save_checkpoint(run / "checkpoints", tree, round=number, step=0, facts={}, config=config)
-    dump_config(ErlRunConfig(checkpoints=config), run / "config.toml")
+    write_config(ErlRunConfig(checkpoints=config), run / "config.toml")
     (run / "metrics.jsonl").write_text('{"round": 5}\n')
 
 

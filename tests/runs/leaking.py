@@ -13,7 +13,7 @@ from conftest import TINY
 from rich.console import Console
 
 from flatwater.cli.train import TrainErl
-from flatwater.config.toml import dump_config
+from flatwater.config.toml import dumps_config
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.runs.erl.composition import compose
 from flatwater.runs.folder import create_folder
@@ -42,7 +42,7 @@ def main(folder: Path, seed: int, kind: str) -> int:
     )
     run = create_folder(folder, "erl")
     # Resumed without the fault, and with all the memory that there is.
-    dump_config(replace(config, budget=None), run.config)
+    run.config.write_text(dumps_config(replace(config, budget=None)))
     return train(composition, run, Console(width=100), first=True, mirror=Unmirrored()).exit_code
 
 

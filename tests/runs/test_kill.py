@@ -25,6 +25,21 @@ def test_a_killed_run_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     assert kill(tmp_path, 2, kind)["kills"] == 2
 
 
+@pytest.mark.parametrize("kind", [pytest.param("import"), pytest.param("sweep", marks=pytest.mark.slow)])
+def test_what_is_killed_and_begun_again_is_as_if_nobody_had(kind: str, tmp_path: Path) -> None:
+    assert kill(tmp_path, 2, kind)["kills"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["import", "sweep"])
+def test_twenty_killed_sweeps_and_imports_lose_nothing(kind: str, tmp_path: Path) -> None:
+    found = kill(tmp_path, 20, kind)
+    places = found["places"]
+    assert isinstance(places, list)
+    assert sum(place.startswith("-9 ") for place in places) >= 10, "those at file operations, at least"
+    assert len({place.split()[1] for place in places}) >= 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["erl", "grow", "teach"])
 def test_fifty_killed_runs_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:

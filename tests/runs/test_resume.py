@@ -1,45 +1,20 @@
 """A run that was stopped, in whatever way, and resumed is the run that was not."""
 
 import json
-import os
-import signal
-import sys
-import threading
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from flatwater.checkpoints.manifest import encode, read_manifest
 from flatwater.cli.main import main
 from flatwater.panel.locate import load_panel
 from flatwater.panel.store import save_panel
+from flatwater.storage.directory import write_object
 
 Train = Callable[..., Path]
 Same = Callable[[Path, Path], None]
-LONG = ("--learner.updates", "20", "--rounds", "2")
-
-
-def signal_amid(function: str, checkpoint: Path, number: signal.Signals) -> threading.Thread:
-    """Send this process a signal while it is in a function, some time after a checkpoint was written."""
-
-    def wait() -> None:
-        while not (checkpoint.exists() and function in functions_at_work()):
-            time.sleep(0.0005)
-        os.kill(os.getpid(), number)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
-def functions_at_work() -> set[str]:
-    """Names of the functions that the main thread is in."""
-    names, frame = set(), sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        names.add(frame.f_code.co_name)
-        frame = frame.f_back
-    return names
 
 
 def test_two_generations_and_two_more_are_four(train: Train, same: Same) -> None:
@@ -55,34 +30,6 @@ def test_with_every_option_that_keeps_state(train: Train, same: Same) -> None:
     parted = train("parted", *options, "--evolution.plateau-rounds", "1", "--rounds", "1")
     assert main(["resume", str(parted), "--rounds", "3"]) == 0
     same(whole, parted)
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
-def test_a_signal_finishes_the_step_saves_and_loses_nothing(
-    number: signal.Signals,
-    code: int,
-    tiny: list[str],
-    train: Train,
-    same: Same,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    stopped = tmp_path / "stopped"
-    sender = signal_amid("learn_", stopped / "checkpoints" / "000001.000000.json", number)
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
-    assert main(["train", "erl", *tiny, *LONG, "--run", str(stopped)]) == code
-    sender.join()
-    said = capsys.readouterr().out
-    assert f"{number.name}: finishing this step" in said
-    assert f"flatwater resume {stopped}" in said
-    assert {n: signal.getsignal(n) for n in handlers} == handlers
-
-    newest = json.loads(max((stopped / "checkpoints").glob("*.json")).read_text())
-    assert newest["round"] == 1
-    assert 2 < newest["step"] < 22, "evaluate and validate are done, and some of the 20 updates"
-    assert not (stopped / "result.json").exists()
-    assert main(["resume", str(stopped)]) == 0
-    same(train("whole", *LONG), stopped)
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_at_the_start(
@@ -213,3 +160,34 @@ def test_a_run_on_a_file_named_from_here_is_resumed_from_elsewhere(
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert main(["resume", str(run.absolute()), "--rounds", "2"]) == 0
+
+
+def test_other_versions_are_told_and_nothing_is_lost(
+    train: Train, same: Same, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The version alone changes no number here, so the run must be the one that was not moved."""
+    whole, run = train("whole", "--rounds", "2"), train("run", "--rounds", "1")
+    manifest = read_manifest(max((run / "checkpoints").glob("*.json")))
+    now = manifest.facts["versions"]
+    assert isinstance(now, dict)
+    other = {**now, "torch": "1.13.0", "arithmetic": "NEON"}
+    write_object(manifest.file, encode(replace(manifest, facts={**manifest.facts, "versions": other})))
+    assert main(["resume", str(run), "--rounds", "2"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"torch 1.13.0 when it was saved, {now['torch']} now" in said
+    assert f"arithmetic NEON when it was saved, {now['arithmetic']} now" in said
+    assert "python" not in said.split("nothing is lost")[0].rsplit("arithmetic", maxsplit=1)[1]
+    assert "the last bits of the numbers may differ" in said
+    same(whole, run)
+    assert main(["resume", str(run)]) == 0
+    assert "when it was saved" not in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_says_less_of_its_versions_is_resumed(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train("run", "--rounds", "1")
+    manifest = read_manifest(max((run / "checkpoints").glob("*.json")))
+    write_object(manifest.file, encode(replace(manifest, facts={**manifest.facts, "versions": {}})))
+    assert main(["resume", str(run), "--rounds", "2"]) == 0
+    assert "when it was saved" not in capsys.readouterr().out

@@ -158,13 +158,53 @@ def test_a_stopped_sweep_resumes_the_trial_that_was_at_work(number: int) -> None
     thread = stop_when_held(number)
     cut, said = swept(order(folder="cut", trials=2))
     thread.join()
-    assert cut.signal == number
+    assert cut.stop.signal == number
     assert [line.state for line in cut.lines] == ["interrupted"]
     assert "stopped in round 4" in said
     Path("hold").unlink()
     again, _ = swept(order(None, None, "cut"))
     assert started() == ["trial-0001", "trial-0001", "trial-0002"]
     assert again.to_json() == whole.to_json()
+
+
+def test_a_wish_for_a_checkpoint_is_handed_on_to_the_trial() -> None:
+    Path("hold").write_text("2")
+
+    def send() -> None:
+        while not Path("held").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        while not Path("saved").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    cut, _ = swept(order(folder="cut", trials=1))
+    signal.signal(signal.SIGHUP, before)
+    thread.join()
+    assert cut.stop.signal == signal.SIGHUP
+    assert cut.stop.exit_code == 129
+
+
+def test_a_sweep_whose_folder_is_renamed_stops_and_goes_on_from_there() -> None:
+    whole = swept(order(folder="whole", trials=2))[0]
+    Path("hold").write_text("3")
+
+    def move() -> None:
+        while not Path("held").exists():
+            time.sleep(0.01)
+        Path("cut").rename("now")
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    with pytest.raises(RunError, match=r"cut: the sweep's folder was moved, and is .*/now now.*Go on with: .*/now"):
+        swept(order(folder="cut", trials=2))
+    thread.join()
+    assert not Path("cut").exists()
+    Path("hold").unlink()
+    assert swept(order(None, None, "now"))[0].to_json() == whole.to_json()
 
 
 DRIVER = """

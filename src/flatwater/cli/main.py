@@ -12,7 +12,8 @@ from rich.text import Text
 from flatwater import __version__
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
 from flatwater.printable import shown
-from flatwater.terminal import Terminal
+from flatwater.runs.signals import SIGNALLED, Terminated, end_on_signals
+from flatwater.terminal import Terminal, lasting
 
 INTERRUPTED = 130
 NO_READER = 141
@@ -45,7 +46,8 @@ COMMANDS = {
 EXIT_CODES = """\
 exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input · 3 does not fit in memory
             4 stopped at its memory budget, with a checkpoint · 70 a fault of Flatwater, please report it
-            130 second Ctrl-C · 143 SIGTERM, with a checkpoint"""
+            130 second Ctrl-C · 129 SIGHUP, 138 SIGUSR1, 143 SIGTERM: training stopped with a checkpoint, other
+            commands ended"""
 
 MACHINE = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
@@ -57,10 +59,11 @@ MACHINE = frozenset(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    errors = Terminal(stderr=True)
+    errors = Terminal(file=lasting(sys.stderr))
     try:
         check_words(words)
-        code = dispatch(words, errors)
+        with end_on_signals():
+            code = dispatch(words, errors)
         sys.stdout.flush()
     except FlatwaterError as error:
         complain(errors, str(error))
@@ -68,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         complain(errors, f"the package {error.name} is missing. Install it with: pip install 'flatwater[train]'")
         return FlatwaterError.exit_code
+    except Terminated as ended:
+        complain(errors, f"ended by {ended}", label="")
+        return SIGNALLED + ended.number
     except KeyboardInterrupt:
         complain(errors, "interrupted", label="")
         return INTERRUPTED

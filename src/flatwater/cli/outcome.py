@@ -15,12 +15,12 @@ from flatwater.reports.teaching_picture import draw_teaching
 from flatwater.reports.trading_picture import draw_trading
 from flatwater.runs.kinds import KINDS
 from flatwater.runs.session import Outcome
-from flatwater.terminal import WIDTH, terminal
+from flatwater.terminal import WIDTH, lasting_terminal
 
 
 def show_outcome(train: Callable[[Console], Outcome]) -> int:
     """Train with a console, and show the result where the run finished. Returns the exit code."""
-    console = terminal()
+    console = lasting_terminal()
     outcome = train(console)
     folder = outcome.folder
     if outcome.finished:

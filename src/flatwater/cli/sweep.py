@@ -80,11 +80,10 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
     """Run the trials that are wanted, show all, and return the exit code."""
     import json
     import shlex
-    import signal
     import sys
 
     from flatwater.errors import ConfigError, FlatwaterError
-    from flatwater.terminal import terminal
+    from flatwater.terminal import lasting_terminal
 
     try:
         from flatwater.runs.sweeps.opening import Order
@@ -95,17 +94,17 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
             "pip install 'flatwater[sweep]'"
         ) from missing
 
-    console = terminal(errors=command.json)
+    console = lasting_terminal(errors=command.json)
     order = Order(config=config, space=command.space, trials=command.trials, folder=command.run, prune=command.prune)
     outcome = sweep(order, console)
     if command.json:
         sys.stdout.write(json.dumps(outcome.to_json(), indent=1) + "\n")
     else:
         show_trials(outcome, console)
-    if outcome.signal:
+    if outcome.stop.signal:
         again = shlex.join(["flatwater", "sweep", outcome.trainer, "--run", str(outcome.folder.path)])
         console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
-        return 128 + signal.SIGTERM if outcome.signal == signal.SIGTERM else 0
+        return outcome.stop.exit_code
     if outcome.best is None:
         console.print("no trial has finished; the reasons stand above", style="red")
         return FlatwaterError.exit_code

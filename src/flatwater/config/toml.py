@@ -1,10 +1,9 @@
 """Configurations from TOML and to TOML.
 
-A file that `dump_config` wrote teaches: each key stands under the sentence that documents its field, and a field
+A text that `dumps_config` made teaches: each key stands under the sentence that documents its field, and a field
 without a value is there as a comment. `load_config(cls, file) == config` for every configuration that was dumped.
 """
 
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 from flatwater.config.bounds import check_values
 from flatwater.config.convert import did_you_mean, from_plain, to_plain, wanted
 from flatwater.config.docs import field_docs
-from flatwater.errors import ConfigError, RunError
+from flatwater.errors import ConfigError
 from flatwater.regular import read_regular
 
 C = TypeVar("C")
@@ -109,29 +108,8 @@ def _items(config: object) -> Iterator[tuple[str, object]]:
         yield f.name, getattr(config, f.name)
 
 
-def dump_config(config: object, path: Path) -> None:
-    """Write the configuration as TOML with the field documentation as comments; the file appears whole or not at all.
-
-    Raises:
-        RunError: the folder cannot be written to.
-    """
-    # `storage` is a layer above: what it stores is configured by classes that are declared here.
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(dumps_config(config))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as fault:
-        draft.unlink(missing_ok=True)
-        raise RunError(
-            f"{path}: cannot be written: {fault.strerror}. Choose a folder with space that you may write to."
-        ) from fault
-
-
 def dumps_config(config: object) -> str:
-    """The TOML text that `dump_config` writes."""
+    """The configuration as TOML, with the field documentation as comments."""
     return "\n".join(_lines(config, "")).strip("\n") + "\n"
 
 

@@ -12,8 +12,7 @@ from io import FileIO
 from math import isfinite
 from pathlib import Path
 
-from flatwater.errors import RunError
-from flatwater.storage.directory import write_object
+from flatwater.storage.directory import telling, write_object
 
 
 class JsonlSink:
@@ -31,12 +30,10 @@ class JsonlSink:
             RunError: the file cannot be read or written.
         """
         self.path = path
-        try:
+        with telling(path):
             _cut_(path, resume_at)
             # Without a buffer: what a full disk refused would otherwise be tried again when the file is closed.
             self._file = path.open("ab", buffering=0)
-        except OSError as fault:
-            raise _unwritable(path, fault) from fault
 
     def write(self, round: int, metrics: Mapping[str, object]) -> None:
         """Append the round's line.
@@ -44,10 +41,8 @@ class JsonlSink:
         Raises:
             RunError: the disk is full or the file can no longer be written.
         """
-        try:
+        with telling(self.path):
             _append_(self._file, line_of(round, metrics))
-        except OSError as fault:
-            raise _unwritable(self.path, fault) from fault
 
     def close(self) -> None:
         """Close the file."""
@@ -102,9 +97,3 @@ def round_of(line: bytes) -> int | None:
         return None
     found = record.get("round") if isinstance(record, dict) else None
     return found if isinstance(found, int) else None
-
-
-def _unwritable(path: Path, fault: OSError) -> RunError:
-    return RunError(
-        f"{path}: cannot be written: {fault.strerror}. Free some space, or choose another run folder with --run."
-    )

@@ -6,6 +6,7 @@ run would learn of it rounds later.
 
 import errno
 import os
+import re
 import socket
 import time
 from io import BytesIO
@@ -18,6 +19,9 @@ from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignor
 
 from flatwater.errors import RunError
 from flatwater.metrics.record import Metrics
+from flatwater.storage.directory import telling
+
+_NUMBER = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 class TensorBoardSink:
@@ -33,13 +37,15 @@ class TensorBoardSink:
         Raises:
             RunError: the file cannot be written.
         """
-        # TensorBoard reads the files of a folder in the order of their names.
-        self.path = folder / f"events.out.tfevents.{time.time_ns():019d}.{socket.gethostname()}.{os.getpid()}"
-        try:
+        self.path = folder
+        with telling(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            # TensorBoard reads the files of a folder in the order of their names: the newest must be the last one, also
+            # where the clock was set back since the others were written.
+            numbers = (int(found[1]) for path in folder.iterdir() if (found := _NUMBER.match(path.name)))
+            at = max(time.time_ns(), max(numbers, default=0) + 1)
+            self.path = folder / f"events.out.tfevents.{at:019d}.{socket.gethostname()}.{os.getpid()}"
             self._file = self.path.open("xb", buffering=0)
-        except OSError as fault:
-            raise self._unwritable(fault) from fault
         try:
             self._append_(Event(file_version="brain.Event:2"))
             self._append_(Event(step=resume_at + 1, session_log=SessionLog(status=SessionLog.START)))
@@ -64,12 +70,6 @@ class TensorBoardSink:
         event.wall_time = time.time()
         record = BytesIO()
         RecordWriter(record).write(event.SerializeToString())
-        try:
-            taken = self._file.write(record.getbuffer())
-        except OSError as fault:
-            raise self._unwritable(fault) from fault
-        if taken < record.tell():  # the disk took only a part
-            raise self._unwritable(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-
-    def _unwritable(self, fault: OSError) -> RunError:
-        return RunError(f"{self.path}: cannot be written: {fault.strerror}. Free some space and resume the run.")
+        with telling(self.path):
+            if self._file.write(record.getbuffer()) < record.tell():  # the disk took only a part
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,6 +1,7 @@
 """What must be the same where a checkpoint is continued, and what its numbers depend on besides."""
 
 import platform
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,4 +21,23 @@ def facts(run: Composed) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """What the numbers of a run depend on besides its configuration; recorded, and told where it differs."""
-    return {"flatwater": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {
+        "flatwater": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "arithmetic": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def changes(saved: Mapping[str, Any]) -> list[str]:
+    """What the numbers depend on and is another now, a line each: `torch 2.9.0 when it was saved, 2.9.1 now`.
+
+    Args:
+        saved: `versions` of a checkpoint; an older one may say less.
+    """
+    now = versions()
+    return [
+        f"{name} {saved[name]} when it was saved, {now[name]} now"
+        for name in now
+        if saved.get(name) not in (None, now[name])
+    ]

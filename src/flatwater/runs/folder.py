@@ -3,14 +3,16 @@
 import fcntl
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 
+from flatwater.config.toml import dumps_config
 from flatwater.errors import RunError
 from flatwater.metrics.reader import read_metrics
+from flatwater.storage.directory import named, same_folder, telling, write_object
 
 RUNS = Path("runs")
 """Where runs go that are not given a folder."""
@@ -24,100 +26,116 @@ class RunFolder:
     """The files of one run."""
 
     path: Path
+    """Where it was found, as the user writes it."""
+    held: Path | None = None
+    """The folder itself, whatever it is called by now and wherever it lies: leads through a descriptor of `locked`."""
+
+    @property
+    def base(self) -> Path:
+        """What the paths of its files begin with."""
+        return self.held or self.path
+
+    @property
+    def named(self) -> "RunFolder":
+        """The folder by the name that it has now, for messages, and for when it is no longer held."""
+        if self.held is None:
+            return self
+        now = named(self.held)
+        return RunFolder(self.path if same_folder(self.path, self.held) else now)
 
     @property
     def config(self) -> Path:
         """The configuration that the run was started with, complete."""
-        return self.path / "config.toml"
+        return self.base / "config.toml"
 
     @property
     def lock(self) -> Path:
         """Locked by the process that trains the run."""
-        return self.path / ".lock"
+        return self.base / ".lock"
 
     @property
     def metrics(self) -> Path:
         """One line of numbers for each round."""
-        return self.path / "metrics.jsonl"
+        return self.base / "metrics.jsonl"
 
     def journal(self, name: str) -> Path:
         """The file of its own that a kind of run has, with a line for each round: `lineage`, `episodes`."""
-        return self.path / f"{name}.jsonl"
+        return self.base / f"{name}.jsonl"
 
     @property
     def alarms(self) -> Path:
         """One line for each round that had something to warn of."""
-        return self.path / "alarms.jsonl"
+        return self.base / "alarms.jsonl"
 
     @property
     def checkpoints(self) -> Path:
         """Manifests, and the shards that they name."""
-        return self.path / "checkpoints"
+        return self.base / "checkpoints"
 
     @property
     def tensorboard(self) -> Path:
         """Event files."""
-        return self.path / "tensorboard"
+        return self.base / "tensorboard"
 
     @property
     def wandb(self) -> Path:
         """The run's id in Weights & Biases, and what its library keeps."""
-        return self.path / "wandb"
+        return self.base / "wandb"
 
     @property
     def mirror(self) -> Path:
         """Where the run is mirrored, and its identity there."""
-        return self.path / "mirror.json"
+        return self.base / "mirror.json"
 
     @property
     def result(self) -> Path:
         """What was trained against the baselines."""
-        return self.path / "result.json"
+        return self.base / "result.json"
 
     @property
     def trades(self) -> Path:
         """The champion's trades on the walk-forward days."""
-        return self.path / "trades.parquet"
+        return self.base / "trades.parquet"
 
     @property
     def equity(self) -> Path:
         """Equity of the champion and the baselines on the walk-forward days."""
-        return self.path / "equity.parquet"
+        return self.base / "equity.parquet"
 
     @property
     def lives(self) -> Path:
         """What became of each slot in the held-out episodes of a run of growing networks."""
-        return self.path / "lives.parquet"
+        return self.base / "lives.parquet"
 
     @property
     def picture(self) -> Path:
         """The run in one picture."""
-        return self.path / "result.png"
+        return self.base / "result.png"
 
     @property
     def looks(self) -> Path:
         """One line for each time the holdout was looked at."""
-        return self.path / "holdout_looks.jsonl"
+        return self.base / "holdout_looks.jsonl"
 
     @property
     def plan(self) -> Path:
         """What the run planned to hold, by owner, before its first round."""
-        return self.path / "plan.json"
+        return self.base / "plan.json"
 
     @property
     def ledger(self) -> Path:
         """One line for each round: who holds how much."""
-        return self.path / "ledger.jsonl"
+        return self.base / "ledger.jsonl"
 
     @property
     def findings(self) -> Path:
         """One line for each thing that grew: what, who holds it, where it was made, when memory runs out."""
-        return self.path / "findings.jsonl"
+        return self.base / "findings.jsonl"
 
     @property
     def report(self) -> Path:
         """The run as one page, where `flatwater report` was asked for it."""
-        return self.path / "report.html"
+        return self.base / "report.html"
 
 
 def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> RunFolder:
@@ -180,25 +198,38 @@ def recorded_rounds(folder: RunFolder) -> int:
     return int(rounds[-1]) if rounds else 0
 
 
+def write_config(config: object, path: Path) -> None:
+    """Write a configuration as a TOML file that explains itself.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    write_object(path, dumps_config(config).encode())
+
+
 @contextmanager
-def locked(folder: RunFolder) -> Iterator[None]:
+def locked(folder: RunFolder) -> Iterator[RunFolder]:
     """Keep other processes from writing the same run; the system frees the lock when this process ends, however.
+
+    Yields:
+        The folder, held: who renames it or puts another in its place takes its files along, those to come as well.
 
     Raises:
         RunError: another process trains this run now.
     """
-    try:
-        handle = os.open(folder.lock, os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise RunError(f"{folder.path}: cannot be written ({error.strerror}). Make the folder writable.") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise RunError(
-            f"{folder.path}: another process is training this run. Wait for it, or stop it with SIGTERM."
-        ) from error
-    try:
-        yield
-    finally:
-        os.close(handle)
+    with telling(folder.path), ExitStack() as handles:
+        holding = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
+        handles.callback(os.close, holding)
+        handle = os.open(folder.lock.name, os.O_CREAT | os.O_RDWR, 0o644, dir_fd=holding)
+        handles.callback(os.close, handle)
+        opened = handles.pop_all()
+    with opened:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(
+                f"{folder.path}: another process is training this run. Wait for it, or stop it with SIGTERM."
+            ) from error
+        # By this process's number, not as "self": the programs that a tracker starts find it too.
+        door = Path(f"/proc/{os.getpid()}/fd/{holding}")
+        yield replace(folder, held=door if door.exists() else None)

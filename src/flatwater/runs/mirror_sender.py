@@ -124,8 +124,8 @@ class MirrorSender:
         there = max((_place(m) for m in self.manifests.values()), default=(0, 0))
         if there > here:
             raise LockedError(
-                f"{self.objects.url}: the mirror is at round {there[0]}, {self.folder.path} at round {here[0]}: the "
-                f"run went on elsewhere. Go on from there: flatwater resume {self.objects.url} --into FOLDER"
+                f"{self.objects.url}: the mirror is at round {there[0]}, {self.folder.named.path} at round {here[0]}: "
+                f"the run went on elsewhere. Go on from there: flatwater resume {self.objects.url} --into FOLDER"
             )
 
     def unsent(self, manifest: Manifest) -> int:
@@ -174,7 +174,7 @@ class MirrorSender:
         """Send the run's files that have changed since they were sent; returns how many."""
         count = 0
         for path in sorted(small_files(self.folder)):
-            name = path.relative_to(self.folder.path).as_posix()
+            name = path.relative_to(self.folder.base).as_posix()
             try:
                 status = path.stat()
                 mark = (status.st_mtime_ns, status.st_size)
@@ -215,7 +215,7 @@ def _place(manifest: Manifest) -> tuple[int, int]:
 
 def small_files(folder: RunFolder) -> Iterator[Path]:
     """Every file of a run but its checkpoints: configuration, records, plan, result."""
-    for path in (*folder.path.iterdir(), *folder.tensorboard.glob("*")):
+    for path in (*folder.base.iterdir(), *folder.tensorboard.glob("*")):
         if path.is_file() and not path.name.startswith(".") and path.name not in NOT_SENT:
             yield path
 

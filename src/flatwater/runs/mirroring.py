@@ -49,7 +49,7 @@ def read_place(folder: RunFolder) -> dict[str, str]:
         return {}
     except ValueError as fault:
         raise RunError(
-            f"{folder.mirror}: is damaged ({fault}). Delete it: the run then gets a new place below --mirror."
+            f"{folder.named.mirror}: is damaged ({fault}). Delete it: the run then gets a new place below --mirror."
         ) from fault
 
 
@@ -124,7 +124,7 @@ def conclude(mirror: Mirror, folder: RunFolder, console: Console, *, hurried: bo
         console.print(f"mirror: everything is at {url}", highlight=False, markup=False, soft_wrap=True)
     elif not mirror.queue.lost:
         why = f" ({mirror.queue.trouble})" if mirror.queue.trouble else ""
-        line = f"{mirror.line()}{why}. Send the rest with: flatwater mirror {folder.path}"
+        line = f"{mirror.line()}{why}. Send the rest with: flatwater mirror {folder.named.path}"
         console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -1,7 +1,6 @@
 """Start a run, or go on with one: both are the same loop over a state that is new or restored."""
 
 import json
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -13,29 +12,28 @@ from rich.markup import escape
 from flatwater.checkpoints.facts import differences
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
-from flatwater.config.toml import dump_config, from_mapping, read_toml
-from flatwater.errors import CheckpointError, ConfigError
+from flatwater.config.toml import from_mapping, read_toml
+from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
 from flatwater.runs.checking import check_settings
 from flatwater.runs.composed import Composed
 from flatwater.runs.composers import COMPOSERS
-from flatwater.runs.facts import facts, versions
+from flatwater.runs.facts import changes, facts
 from flatwater.runs.fetching import fetch_run
-from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds
+from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
 from flatwater.runs.kinds import KINDS, kind_of
 from flatwater.runs.machine import keep_freed_memory, use_threads
 from flatwater.runs.mirroring import mirrored
-from flatwater.runs.signals import Stop, stop_on_signals
+from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trackers import check_trackers
 from flatwater.runs.unmirrored import MirrorLike
-from flatwater.runs.watch import RunWatcher, build_watcher
+from flatwater.runs.watch import build_watcher
 from flatwater.storage.directory import write_object
 from flatwater.storage.objects import is_url
 from flatwater.trainers.loop import train_
 
 READING = "reading the data and allocating the run …"
-SIGTERM_EXIT = 128 + signal.SIGTERM
 BUDGET_EXIT = 4
 
 
@@ -47,7 +45,7 @@ class Outcome:
     finished: bool
     """False where a signal stopped it; it can be resumed."""
     exit_code: int
-    """0, 4 at the memory budget, or 143 after SIGTERM."""
+    """0, 4 at the memory budget, or 128 and the signal's number: 143 after SIGTERM."""
 
 
 def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: ANN401  (a RunConfig of any kind)
@@ -62,10 +60,10 @@ def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: 
     with console.status(READING):
         composed = composer.compose(config)
     folder = create_folder(run, config.trainer, checked.taken)
-    with locked(folder), mirrored(config, folder, console) as mirror:
-        dump_config(config, folder.config)
+    with locked(folder) as held, mirrored(config, held, console) as mirror:
+        write_config(config, held.config)
         say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
-        return train(composed, folder, console, first=True, mirror=mirror)
+        return train(composed, held, console, first=True, mirror=mirror)
 
 
 def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
@@ -98,12 +96,12 @@ def resume(run: Path | str, console: Console, *, into: Path | None = None, **cha
         with console.status(f"bringing {run} to this machine …"):
             run = fetch_run(str(run), into, lambda line: say(console, f"[yellow]{escape(line)}")).path
     folder = open_folder(Path(run))
-    with locked(folder):
+    with locked(folder) as held:
         config = changed(read_config(folder), changes)
         check_trackers(config)
         use_threads(config.threads)
-        with mirrored(config, folder, console) as mirror:
-            return _continue(config, folder, console, mirror)
+        with mirrored(config, held, console) as mirror:
+            return _continue(config, held, console, mirror)
 
 
 def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -123,7 +121,7 @@ def _continue(config: Any, folder: RunFolder, console: Console, mirror: MirrorLi
     word = KINDS[config.trainer].layout.rounds
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
         say(console, "the run was stopped before its first checkpoint: it begins at the start")
-        dump_config(config, folder.config)
+        write_config(config, folder.config)
         with console.status(READING):
             composed = COMPOSERS[config.trainer].compose(config)
         return train(composed, folder, console, first=True, mirror=mirror)
@@ -131,7 +129,7 @@ def _continue(config: Any, folder: RunFolder, console: Console, mirror: MirrorLi
         composed, manifest = restore_run(config, folder, lambda line: say(console, f"[yellow]{escape(line)}"))
     if config.rounds < manifest.round:
         raise ConfigError(f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give that or more.")
-    dump_config(config, folder.config)
+    write_config(config, folder.config)
     mirror.offer(manifest.file)
     done = f"{manifest.round} of {config.rounds} {word} done"
     say(console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
@@ -151,8 +149,8 @@ def restore_run(
     intact = newest_intact(folder.checkpoints, say=say)
     if intact is None:
         raise CheckpointError(
-            f"{folder.checkpoints}: there is no intact checkpoint. Restore the folder from a backup, or repeat the run "
-            f"with: flatwater train {config.trainer} --config {folder.config} --run FOLDER"
+            f"{folder.named.checkpoints}: there is no intact checkpoint. Restore the folder from a backup, or repeat "
+            f"the run with: flatwater train {config.trainer} --config {folder.named.config} --run FOLDER"
         )
     manifest = intact.manifest
     composed = COMPOSERS[config.trainer].compose(config)
@@ -161,11 +159,10 @@ def restore_run(
         listed = "\n".join(f"  {line}" for line in found)
         raise CheckpointError(
             f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
-            f"Put {folder.config} or the data back as they were, or start a new run."
+            f"Put {folder.named.config} or the data back as they were, or start a new run."
         )
-    saved = manifest.facts.get("versions")
-    if saved != versions():
-        say(f"saved by {saved}, resumed by {versions()}: the last bits of the numbers may differ from here on")
+    if others := changes(manifest.facts.get("versions", {})):
+        say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
     restore_(composed.trainer.run, intact)
     composed.rebuild_()
     return composed, manifest
@@ -175,6 +172,11 @@ def describe(composed: Composed) -> str:
     """One line about what is trained on what, and where."""
     threads = composed.config.threads
     return f"{composed.describe()}, {composed.device}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def name(folder: RunFolder) -> str:
+    """The folder as it is called now, for a line of the console."""
+    return escape(str(folder.named.path))
 
 
 def say(console: Console, line: str) -> None:
@@ -187,7 +189,7 @@ def train(composed: Composed, folder: RunFolder, console: Console, *, first: boo
 
     Args:
         composed: new, or restored.
-        folder: its files; the caller holds the lock.
+        folder: its files, as `locked` gives them.
         console: where it is shown.
         first: whether there is no checkpoint yet, so that one of the beginning is written.
         mirror: takes each checkpoint; the caller closes it.
@@ -209,18 +211,17 @@ def train(composed: Composed, folder: RunFolder, console: Console, *, first: boo
             if not finished:
                 watcher.save()
                 watcher.explain()
+        except RunError:
+            say(console, f"the run ends here. Once that is mended, go on with: flatwater resume {name(folder)}")
+            raise
         finally:
             watcher.close()
     if not finished:
-        say(console, f"stopped. Go on with: flatwater resume {escape(str(folder.path))}")
-        return Outcome(folder, finished=False, exit_code=_exit_code(watcher, stop))
+        say(console, f"stopped. Go on with: flatwater resume {name(folder)}")
+        return Outcome(
+            folder.named, finished=False, exit_code=BUDGET_EXIT if watcher.contract.breach else stop.exit_code
+        )
     with console.status("playing what was trained against the baselines …"):
         composed.write_result(folder)
     mirror.unhurried()
-    return Outcome(folder, finished=True, exit_code=0)
-
-
-def _exit_code(watcher: RunWatcher, stop: Stop) -> int:
-    if watcher.contract.breach:
-        return BUDGET_EXIT
-    return SIGTERM_EXIT if stop.signal == signal.SIGTERM else 0
+    return Outcome(folder.named, finished=True, exit_code=0)

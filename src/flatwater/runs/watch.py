@@ -47,6 +47,12 @@ class RunWatcher:
     told: Counter[tuple[str, str]] = field(default_factory=Counter)
     efforts: Efforts = field(default_factory=Efforts)
     """Of the current round. Saving counts to the round after: its own row is on the disk by then."""
+    place: Path = field(init=False)
+    """Where the folder was when that was last looked at."""
+
+    def __post_init__(self) -> None:
+        """Begin where the folder was found."""
+        self.place = self.folder.path
 
     def stepped(self, phase: str, done: int, total: int) -> None:
         """Count the step to its phase and move the bar."""
@@ -88,6 +94,14 @@ class RunWatcher:
             for line in finding.tell():
                 self.console.print(line, style="yellow", highlight=False, markup=False)
 
+    def tell_of_folder(self) -> None:
+        """Say where the run goes on, if somebody has renamed its folder, or put another in its place."""
+        now = self.folder.named.path
+        if now != self.place:
+            self.place = now
+            line = f"the run folder was moved: the run goes on in {now}"
+            self.console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
     def tell_of_mirror(self) -> None:
         """Show how the mirror stands, and what happened there."""
         for line in self.mirror.news():
@@ -102,11 +116,19 @@ class RunWatcher:
             self.tell(self.composed.trainer.progress.round, self.contract.monitor.conclude())
 
     def stopping(self) -> bool:
-        """Whether a signal asked the run to stop, or its budget is used up."""
+        """Whether a signal asked the run to stop, or its budget is used up; saves where one asked for that."""
+        if self.stop.asks_to_save_():
+            self.save()
+            self.efforts.count_("save")
+            at = self.composed.trainer.progress
+            self.console.print(
+                f"SIGUSR2: a checkpoint is saved, in round {at.round + 1}; the run goes on", style="yellow"
+            )
         return self.stop.signal != 0 or self.contract.over_budget_()
 
     def save(self) -> None:
         """Write a checkpoint of everything, between rounds or within one."""
+        self.tell_of_folder()
         trainer, config = self.composed.trainer, self.composed.config
         progress = trainer.progress
         done = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step

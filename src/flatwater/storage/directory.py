@@ -8,6 +8,7 @@ dies, so `remove_strays` can tell a dead writer's leavings from a file in the ma
 import errno
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,9 @@ TEMPORARY = ".tmp"
 PIECE = 4 << 20
 """Bytes written, read or hashed at a time."""
 
+_HELD = re.compile(r"/proc/\d+/fd/\d+")
+_DELETED = " (deleted)"
+"""What Linux says behind the name of a folder that is gone."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -157,7 +161,34 @@ def telling(path: Path) -> Iterator[None]:
         raise RunError(_explain(path, error)) from error
 
 
+def named(path: Path) -> Path:
+    """The path by the name that its folder has now, where it leads through a folder that a process holds open."""
+    found = _HELD.match(str(path))
+    return Path(found[0]).readlink() / path.relative_to(found[0]) if found else path
+
+
+def same_folder(path: Path, held: Path) -> bool:
+    """Whether the folder that is held still lies at `path`."""
+    try:
+        return path.samefile(held)
+    except OSError:  # nothing lies there, or nothing that may be looked at
+        return False
+
+
+def held_is_gone(held: Path) -> bool:
+    """Whether the folder that is held has no name any more."""
+    name = str(held.readlink())
+    return name.endswith(_DELETED) and not same_folder(Path(name), held)
+
+
 def _explain(path: Path, error: OSError) -> str:
+    held, path = _HELD.match(str(path)), named(path)
+    if held and held_is_gone(Path(held[0])):
+        folder = str(Path(held[0]).readlink()).removesuffix(_DELETED)
+        return (
+            f"{folder}: this folder was deleted, or moved to another disk, while it was written to, so nothing more "
+            "can be saved there. Go on from a copy of it, if there is one."
+        )
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         free = format_bytes(shutil.disk_usage(_standing(path)).free)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from flatwater.config.bounds import Bounds, check_fields
-from flatwater.config.toml import dump_config, from_mapping, load_config, to_mapping
+from flatwater.config.toml import from_mapping, load_config, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.memory.probes.process import free_cores
 from flatwater.runs.config import OPEN_ENDED
-from flatwater.runs.folder import create_folder
+from flatwater.runs.folder import create_folder, write_config
 from flatwater.runs.sweeps.folder import SweepFolder
 from flatwater.runs.sweeps.process import ask
 from flatwater.runs.sweeps.space import Space, read_space
@@ -72,7 +72,7 @@ def _created(order: Order, program: Sequence[str]) -> Opened:
     base = _prepared(replace(order.config, threads=order.config.threads or free_cores()), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
     write_object(folder.space, order.space.read_bytes())
-    dump_config(base, folder.base)  # last: a folder that has it is whole
+    write_config(base, folder.base)  # last: a folder that has it is whole
     return Opened(folder=folder, base=base, space=space)
 
 
@@ -102,7 +102,7 @@ def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Open
             f"{folder.path}: the sweep was begun with other settings.\n{listed}\n"
             "Leave these options out to go on with it, or give another folder for a new sweep."
         )
-    dump_config(now, folder.base)
+    write_config(now, folder.base)
     return Opened(folder=folder, base=now, space=space)
 
 

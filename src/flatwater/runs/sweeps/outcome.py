@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flatwater.config.toml import dump_config
+from flatwater.runs.folder import write_config
+from flatwater.runs.signals import Stop
 from flatwater.runs.sweeps.folder import SweepFolder
 from flatwater.runs.sweeps.space import configured
 from flatwater.runs.sweeps.study import TrialLine
@@ -22,8 +23,8 @@ class SweepOutcome:
     """What trials are judged by: `champion`."""
     wanted: int
     lines: Sequence[TrialLine]
-    signal: int
-    """That stopped the sweep; 0 where all trials are done."""
+    stop: Stop
+    """The signal that stopped the sweep, if one did."""
 
     @property
     def best(self) -> TrialLine | None:
@@ -50,4 +51,4 @@ def write_outcome(outcome: SweepOutcome, base: object) -> None:
     """
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
     if outcome.best is not None:
-        dump_config(configured(base, outcome.best.settings), outcome.folder.best)
+        write_config(configured(base, outcome.best.settings), outcome.folder.best)

@@ -10,13 +10,12 @@ from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any, Literal
 
-from flatwater.errors import FlatwaterError
+from flatwater.errors import FlatwaterError, RunError
 from flatwater.metrics.lines import Record, Tail, appended_, restarted_
-from flatwater.runs.signals import Stop
+from flatwater.runs.signals import SAVES, STOP_CODES, Stop
 
 PROGRAM = (sys.executable, "-m", "flatwater.runs.sweeps.trial")
 POLL_SECONDS = 0.2
-TERMINATED = 128 + signal.SIGTERM
 
 Judge = Callable[[Record], bool]
 """Looks at a round's numbers; True asks for the trial's end."""
@@ -39,12 +38,19 @@ class Follow:
     metrics: Path
     judge: Judge
     stop: Stop
+    check: Callable[[], None]
+    """Raises where the sweep cannot go on."""
 
     def __call__(self, process: Popen[bytes]) -> Literal["ended", "pruned", "stopped"]:
-        """Every round in its order, until the process has ended or shall end."""
+        """Every round in its order, until the process has ended or shall end.
+
+        Raises:
+            RunError: the sweep cannot go on.
+        """
         tail = Tail(self.metrics)
         while True:
             ended = process.poll() is not None  # before reading, so that the last round is read as well
+            self.check()
             restarted_(tail)
             if any(self.judge(record) for record in appended_(tail)):
                 return "pruned"
@@ -52,6 +58,8 @@ class Follow:
                 return "ended"
             if self.stop.signal:
                 return "stopped"
+            if self.stop.asks_to_save_():
+                process.send_signal(SAVES)
             try:
                 process.wait(POLL_SECONDS)
             except TimeoutExpired:
@@ -82,14 +90,21 @@ def train(program: Sequence[str], settings: Mapping[str, Any], run: Path, log: P
         run: its folder.
         log: what it says.
         follow: its numbers, and who judges them.
+
+    Raises:
+        RunError: the sweep cannot go on; the trial has saved.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(exist_ok=True)
     with log.open("ab") as said, _started(program, {"config": settings, "run": str(run)}, said.fileno()) as process:
         try:
             how = follow(process)
             if how != "ended":
                 process.send_signal(signal.SIGTERM)
             process.wait()
+        except RunError:
+            process.send_signal(signal.SIGTERM)  # so that it saves
+            process.wait()
+            raise
         finally:
             process.kill()  # after a second Ctrl-C it still runs; one that has ended is left alone
         answer = _answer(process)
@@ -98,7 +113,12 @@ def train(program: Sequence[str], settings: Mapping[str, Any], run: Path, log: P
 
 def _started(program: Sequence[str], order: Mapping[str, Any], log: int | None) -> Popen[bytes]:
     # In a session of its own: a Ctrl-C of the terminal reaches the sweep alone, which then decides.
-    process = Popen(program, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)  # noqa: S603  (our own)
+    # A wish for a checkpoint waits until the trial can grant it: it inherits that the signal is blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVES})
+    try:
+        process = Popen(program, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)  # noqa: S603  (our own)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     try:
         process.stdin.write(json.dumps({**order, "parent": os.getpid()}).encode())
@@ -120,7 +140,7 @@ def _ending(code: int, answer: Mapping[str, Any]) -> Ending:
     """How a process ended that nobody asked to."""
     if answer.get("finished"):
         return Ending("finished")
-    if TERMINATED in (answer.get("exit_code"), 128 - code):  # a machine that shuts down asks everybody
+    if answer.get("exit_code") in STOP_CODES or 128 - code in STOP_CODES:  # a machine that shuts down asks everybody
         return Ending("stopped")
     if "error" in answer:
         return Ending("failed", answer["error"])

@@ -14,7 +14,7 @@ from optuna.trial import Trial
 from rich.console import Console
 
 from flatwater.config.toml import to_mapping
-from flatwater.errors import ConfigError
+from flatwater.errors import ConfigError, RunError
 from flatwater.metrics.figures import short_number
 from flatwater.metrics.lines import Record
 from flatwater.runs.folder import RunFolder, locked
@@ -34,6 +34,8 @@ class Sweep:
     """A sweep at work."""
 
     folder: SweepFolder
+    held: RunFolder
+    """The same folder, whatever it is called by now."""
     base: Any
     """A RunConfig of any kind."""
     study: Study
@@ -41,6 +43,19 @@ class Sweep:
     console: Console
     program: Sequence[str]
     stop: Stop
+
+    def require_in_place(self) -> None:
+        """The study is open under the folder's name, so a sweep cannot go on in a folder that has another.
+
+        Raises:
+            RunError: the folder was moved, or is gone.
+        """
+        now = self.held.named.path
+        if now != self.folder.path:
+            raise RunError(
+                f"{self.folder.path}: the sweep's folder was moved, and is {now} now. What was done is there, and the "
+                f"trial at work has saved a checkpoint. Go on with: flatwater sweep {self.base.trainer} --run {now}"
+            )
 
     def say(self, line: str) -> None:
         """Print a line as it is."""
@@ -59,13 +74,14 @@ def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
         FlatwaterError: space, configuration or folder cannot be used; no trial was started.
     """
     found: Opened = opened(order, program)
-    with locked(RunFolder(found.folder.path)), stop_on_signals(console) as stop:
+    with locked(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
         base = found.base
         study = open_study(found.folder.study, found.space, seed=base.seed, prune=order.prune, rounds=base.rounds)
-        work = Sweep(found.folder, base, study, study.wanted_(order.trials), console, program, stop)
+        work = Sweep(found.folder, held, base, study, study.wanted_(order.trials), console, program, stop)
         work.say(f"sweep folder {found.folder.path}: {work.wanted} trials, searching {', '.join(found.space)}")
         while not stop.signal and (trial := next_trial_(work)) is not None:
             run_trial_(work, trial)
+            work.require_in_place()
             write_outcome(outcome_of(work), base)
         return outcome_of(work)
 
@@ -89,6 +105,7 @@ def run_trial_(work: Sweep, trial: Trial) -> None:
         ending = Ending("failed", str(wrong))
     else:
         ending = trained(work, trial, config)
+    work.require_in_place()
     if ending.how == "finished":
         work.study.finish_(trial)
     elif ending.how == "pruned":
@@ -118,7 +135,7 @@ def trained(work: Sweep, trial: Trial, config: object) -> Ending:
     wait_for(run, work)
     if work.stop.signal:
         return Ending("stopped")
-    follow = Follow(run.metrics, judge, work.stop)
+    follow = Follow(run.metrics, judge, work.stop, work.require_in_place)
     return train(work.program, to_mapping(config), run.path, work.folder.log(number_of(trial)), follow)
 
 
@@ -162,5 +179,5 @@ def outcome_of(work: Sweep) -> SweepOutcome:
         measured=measured(work)[0],
         wanted=work.wanted,
         lines=work.study.lines(),
-        signal=work.stop.signal,
+        stop=work.stop,
     )

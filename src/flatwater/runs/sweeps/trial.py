@@ -20,7 +20,7 @@ from flatwater.errors import FlatwaterError
 from flatwater.runs.checking import checked_plan
 from flatwater.runs.composers import COMPOSERS
 from flatwater.runs.session import resume, start
-from flatwater.terminal import WIDTH, Terminal
+from flatwater.terminal import WIDTH, Terminal, lasting
 
 _PDEATHSIG = 1
 """Number of prctl's option (sys/prctl.h)."""
@@ -64,7 +64,7 @@ def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
     Raises:
         FlatwaterError: it cannot be trained, or does not fit into its budget.
     """
-    console = Terminal(file=sys.stderr, width=WIDTH)
+    console = Terminal(file=lasting(sys.stderr), width=WIDTH)
     if (run / "config.toml").is_file():
         outcome = resume(run, console)
     else:

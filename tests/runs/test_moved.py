@@ -1,0 +1,109 @@
+"""A run folder that is renamed, replaced or deleted while the run trains: one whole run, and nothing half-made."""
+
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import OPTIONS
+
+from flatwater.cli.main import main
+from flatwater.runs.folder import RunFolder, locked
+
+Same = Callable[[Path, Path], None]
+ROUNDS = "4"
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="folders are held through /proc")
+
+
+def after_the_first_round(run: Path, act: Callable[[], object]) -> threading.Thread:
+    def wait() -> None:
+        while not (run / "checkpoints" / "000001.000000.json").exists():
+            time.sleep(0.0005)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def options(kind: str, run: Path, *more: str) -> list[str]:
+    return ["train", kind, *OPTIONS[kind], "--rounds", ROUNDS, "--run", str(run), *more]
+
+
+@pytest.mark.parametrize(
+    "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
+)
+def test_a_renamed_run_goes_on_where_it_is_now(
+    kind: str, tmp_path: Path, same: Same, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, now, whole, store = (tmp_path / name for name in ("run", "now", "whole", "store"))
+    store.mkdir()
+    thread = after_the_first_round(run, lambda: run.rename(now))
+    services = ("--trackers", "tensorboard", "--mirror", f"file://{store}")
+    assert main(options(kind, run, *services)) == 0
+    thread.join()
+    said = capsys.readouterr().out
+    assert said.count(f"the run folder was moved: the run goes on in {now}") == 1
+    assert f"run folder  {now}" in said
+    assert "/proc/" not in said
+    assert not run.exists()
+    assert main(options(kind, whole, *services)) == 0
+    same(whole, now)
+    listed = {path.relative_to(whole).as_posix() for path in whole.rglob("*") if "tensorboard/" not in str(path)}
+    assert listed == {path.relative_to(now).as_posix() for path in now.rglob("*") if "tensorboard/" not in str(path)}
+    (events,) = (now / "tensorboard").iterdir()
+    assert events.stat().st_size > 1000
+    sent = {path.name for path in (store / "run" / "checkpoints").glob("*.json")}
+    assert sent == {path.name for path in (now / "checkpoints").glob("*.json")}
+    assert main(["resume", str(now), "--rounds", "5"]) == 0
+    assert main(["resume", str(whole), "--rounds", "5"]) == 0
+    same(whole, now)
+
+
+def test_a_folder_put_in_its_place_is_left_alone(tmp_path: Path, same: Same) -> None:
+    run, now, whole = tmp_path / "run", tmp_path / "now", tmp_path / "whole"
+
+    def replace() -> None:
+        run.rename(now)
+        run.mkdir()
+        (run / "mine.txt").write_text("mine")
+
+    thread = after_the_first_round(run, replace)
+    assert main(options("erl", run)) == 0
+    thread.join()
+    assert [path.name for path in run.iterdir()] == ["mine.txt"]
+    assert main(options("erl", whole)) == 0
+    same(whole, now)
+
+
+def test_a_deleted_folder_ends_the_run_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+
+    def delete() -> None:
+        run.rename(tmp_path / "gone")  # in one step: what is emptied slowly may be written to in between
+        shutil.rmtree(tmp_path / "gone")
+
+    thread = after_the_first_round(run, delete)
+    assert main([*options("erl", run), "--rounds", "400"]) == 2
+    thread.join()
+    assert "this folder was deleted, or moved to another disk" in " ".join(capsys.readouterr().err.split())
+    assert not run.exists()
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_run_is_locked_by_whatever_name(tmp_path: Path) -> None:
+    run, now = tmp_path / "run", tmp_path / "now"
+    run.mkdir()
+    second = "import sys; from pathlib import Path; from flatwater.runs.folder import *\n"
+    second += "with locked(RunFolder(Path(sys.argv[1]))): pass"
+    with locked(RunFolder(run)) as held:
+        run.rename(now)
+        assert held.named.path == now
+        ended = subprocess.run([sys.executable, "-c", second, str(now)], capture_output=True, text=True, check=False)
+        assert "another process is training this run" in ended.stderr
+    assert subprocess.run([sys.executable, "-c", second, str(now)], check=False).returncode == 0
