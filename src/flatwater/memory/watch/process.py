@@ -7,7 +7,7 @@ that passed the boundary.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,7 @@ class ProcessWatch:
         self._since: dict[str, int] = {}
         self._pages, self._workers, self._marks = Pages(), Workers(), Marks()
         self._allocator = Allocator()
+        self._unread: Mapping[str, int] = {}
         self._searched = self._own = self._thread = 0
         self._rates = Rates()
         self._ticking = False
@@ -194,6 +195,7 @@ class ProcessWatch:
     def _counted(self, clock: int, census: Census) -> None:
         """Weigh what was found, and look for large arrays, in each census that is taken."""
         self.censuses += 1
+        self._unread = census.unread
         mark_(self._marks, clock, census)
         find_(self._pages, census)
         if self._rows:
@@ -258,6 +260,7 @@ class ProcessWatch:
             self.findings() if found is None else found,
             unit=self._unit,
             counts=self.boundaries.counts,
+            unread=self._unread,
             seconds=0.0 if self._pace is None else time.monotonic() - self._pace.began,
         ) | {"cost": {"cpu_share": spent, "bytes": self.cost_bytes}, "processes": 1 + self._workers.count}
 
