@@ -52,7 +52,7 @@ MAY_DRAW = {"tests/envs/test_conformance.py": "an env that does so, which the su
 MAY_CATCH_ALL = {
     "memory/probes/fork.py::_answer": "the end of a forked process",
     "metrics/background.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
-    "memory/leaks/children.py::look": "the edge to a foreign object: one that fails is counted as unread, the walk goes on",
+    "memory/leaks/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
     "memory/watch/boot.py::run": "the edge between the watch and somebody else's program",
 }
 """`module::function` -> the process or thread edge where it stands."""
