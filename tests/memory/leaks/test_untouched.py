@@ -24,8 +24,9 @@ Load = Callable[..., types.ModuleType]
 
 _BUILTIN = (object, type, int, float, str, bytes, list, dict, set, memoryview, property, BaseException)
 _LIBRARY = (np.ndarray, collections.deque, collections.OrderedDict, types.FunctionType, types.GeneratorType)
-_OTHERS = """getattr getattribute setattr delattr get set delete del bool len length_hint iter next reversed contains
-missing call enter exit aenter aexit await aiter anext index int float complex round trunc floor ceil hash eq ne lt le gt
+_OTHERS = """getattr getattribute setattr delattr get set delete del bool len length_hint iter next reversed
+contains missing call enter exit aenter aexit await aiter anext index int float complex round trunc
+floor ceil hash eq ne lt le gt
 ge repr str bytes format sizeof dir reduce reduce_ex getstate setstate copy deepcopy instancecheck subclasscheck
 mro_entries class_getitem buffer release_buffer fspath array array_finalize array_function array_ufunc array_wrap
 torch_function getitem setitem delitem abs neg pos invert and rand or ror add radd iadd sub rsub mul rmul matmul"""
@@ -173,7 +174,7 @@ def dig(before: Census, tracer: Tracer, targets: list[Any]) -> Census:
 
 AWKWARD = {
     "sqlite": "import sqlite3\nHELD = [sqlite3.connect(':memory:')]",
-    "cache of a partial": "from functools import lru_cache, partial\nHELD = lru_cache(partial(int, base=2))\nHELD('11')",
+    "cache of a partial": "from functools import lru_cache, partial\nHELD = lru_cache(partial(int))\nHELD('11')",
     "cache of an object": """
         from functools import lru_cache
         class Called:
