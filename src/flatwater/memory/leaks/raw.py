@@ -38,7 +38,7 @@ def plain(text: object, otherwise: str = "") -> str:
     kind = type(text)
     if kind is str:
         return text  # type: ignore[return-value]  # mypy does not narrow by the name
-    return str.__str__(text) if issubclass(kind, str) else otherwise  # type: ignore[arg-type]
+    return str.__str__(text) if issubclass(kind, str) else otherwise
 
 
 def name_of(kind: type) -> str:
