@@ -82,6 +82,26 @@ def test_a_dict_of_locals_that_the_program_has_is_left_alone(load: Load) -> None
     assert settings["score"] == 2.5
 
 
+def test_what_the_program_writes_into_its_locals_stays(load: Load) -> None:
+    program = load("""
+        def play(look):
+            score = 2.5
+            settings = locals()
+            settings["score"], settings["other"] = 9, 7
+            look()
+            return settings
+    """)
+    settings = program.play(lambda: list(named_roots(Roots())))
+    assert (settings["score"], settings["other"]) == (9, 7)
+
+
+def test_globals_of_code_that_runs_in_a_dict_are_roots() -> None:
+    """As under a profiler or tracer: the dict is no module's."""
+    space = {"__name__": "__main__", "__file__": "/home/me/script.py", "look": lambda: dict(named_roots(Roots()))}
+    exec(compile("kept = [1.5]\nroots = look()", "/home/me/script.py", "exec"), space)
+    assert space["roots"]["script.kept"] is space["kept"]
+
+
 def test_reading_locals_leaves_no_reference() -> None:
     thing = [object()]
     before = sys.getrefcount(thing)

@@ -10,7 +10,7 @@ On a heap of a million objects it takes a second or more. So it can be taken in 
 import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -64,6 +64,8 @@ class Census:
     """In which the program stood still, all slices together."""
     live: Mapping[str, Any]
     """The container on each path, or the first of several. Strong references: `forget` drops them."""
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """Objects that could not be read, by class and what went wrong: what they hold is not in the holdings."""
 
     def forget(self) -> "Census":
         """The numbers alone; nothing of the program is kept alive by them."""
@@ -157,7 +159,7 @@ def _go_on_(counting: Counting, until: float) -> Census | None:
         return None
     holdings, live = _holdings(walking.records.values())
     _take_apart(walking)
-    return Census(holdings, walking.walk.visited, walking.truncated, 0.0, live)
+    return Census(holdings, walking.walk.visited, walking.truncated, 0.0, live, dict(walking.walk.unread))
 
 
 def _take_apart(walking: Exploration) -> None:

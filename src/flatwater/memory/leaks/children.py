@@ -4,7 +4,6 @@ Containers are read through the methods of their builtin type, instances through
 slots, closures cell by cell. Classes of libraries are known by module and name, so none is imported.
 """
 
-import gc
 import types
 from collections import deque
 from collections.abc import Callable
@@ -22,16 +21,9 @@ from flatwater.memory.leaks.functions import (
     look_method,
     look_partial,
 )
-from flatwater.memory.leaks.inside import GC_BYTES, OPAQUE, Inside, Look, Named, Walk, items, spaced
-from flatwater.memory.leaks.instances import (
-    attributes,
-    full_name,
-    is_opaque_class,
-    look_foreign,
-    look_instance,
-    mro,
-    names_of,
-)
+from flatwater.memory.leaks.inside import OPAQUE, Inside, Look, Named, Walk, items, spaced
+from flatwater.memory.leaks.instances import attributes, is_opaque_class, look_foreign, look_instance
+from flatwater.memory.leaks.raw import GC_BYTES, dict_of, entries, full_name, loaded, mro, name_of, names_of, referents
 
 _ATOMS = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
 ATOMS = frozenset(map(id, _ATOMS))
@@ -48,14 +40,19 @@ FAR_DICT = 200_000
 
 
 def look(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
-    """Open one object. Its type decides how, the same for all of one walk."""
+    """Open one object. Its type decides how, the same for all of one walk.
+
+    The edge between the watch and a foreign object: whatever goes wrong with it, the walk goes on without it and notes
+    that it was not read.
+    """
     kind = type(obj)
-    opener = walk.looks.get(id(kind))
-    if opener is None:
-        opener = walk.looks[id(kind)] = _resolve(kind)
     try:
+        opener = walk.looks.get(id(kind))
+        if opener is None:
+            opener = walk.looks[id(kind)] = _resolve(kind)
         return opener(obj, walk)
-    except RuntimeError:  # another thread changed its size while it was read
+    except Exception as error:  # noqa: BLE001  (the edge)
+        walk.unread[f"{name_of(kind)} ({name_of(type(error))})"] += 1
         return OPAQUE
 
 
@@ -64,10 +61,18 @@ def _resolve(kind: type) -> Look:
     if kind is not Graph and is_opaque_class(kind):
         return _look_opaque
     for owner in mro(kind):
-        opener = _BUILTIN.get(id(owner)) or _LIBRARY.get(full_name(owner))
+        opener = _BUILTIN.get(id(owner)) or _of_library(owner)
         if opener is not None:
             return opener if kind is owner or opener in _COMPLETE else _with_attributes(opener, kind)
     return look_instance(kind) or look_foreign(kind)
+
+
+def _of_library(kind: type) -> Look | None:
+    """The opener of a library's class; a class that only says that it is one has none."""
+    module, name = full_name(kind)
+    opener = _LIBRARY.get((module, name))
+    space = None if opener is None else loaded(module)
+    return opener if space is not None and space.get(name) is kind else None
 
 
 def _with_attributes(opener: Look, kind: type) -> Look:
@@ -86,7 +91,8 @@ def _look_opaque(_obj: object, _walk: Walk) -> Inside:
 
 
 def _look_text(text: str | bytes | bytearray, _walk: Walk) -> Inside:
-    return Inside("text", text.__sizeof__(), len(text))
+    builtin = next(kind for kind in (str, bytes, bytearray) if issubclass(type(text), kind))
+    return Inside("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
 
 
 def _look_list(values: list[Any], walk: Walk) -> Inside:
@@ -114,22 +120,26 @@ def _look_deque(values: deque[Any], walk: Walk) -> Inside:
     step = -(-count // walk.draw) if count > walk.draw else 1
     taken = [deque.__getitem__(values, i) for i in range(0, count, step)]
     size = deque.__sizeof__(values) + GC_BYTES
-    return Inside("deque", size, count, capacity=values.maxlen, **items(walk, taken, count))
+    return Inside("deque", size, count, capacity=_maxlen(values), **items(walk, taken, count))
+
+
+_maxlen = deque.__dict__["maxlen"].__get__
 
 
 def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> Inside:
-    count = len(values)
-    taken = list(islice(values, min(count, walk.draw)))  # in hash order any few are as good
-    return Inside("set", values.__sizeof__() + GC_BYTES, count, **items(walk, taken, count))
+    builtin: Any = set if issubclass(type(values), set) else frozenset
+    count = builtin.__len__(values)
+    taken = list(islice(builtin.__iter__(values), min(count, walk.draw)))  # in hash order any few are as good
+    return Inside("set", builtin.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
 
 
 def _look_dict(mapping: dict[Any, Any], walk: Walk) -> Inside:
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
     if count <= NAMED_KEYS and all(type(key) is str for key in dict.keys(mapping)):
-        entries = list(dict.items(mapping))
-        parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in entries]
-        return Inside("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in entries)])
+        fields = list(dict.items(mapping))
+        parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in fields]
+        return Inside("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in fields)])
     pairs = _some_entries(mapping, count, walk.draw)
     named = [named for key, value in pairs for named in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
@@ -155,24 +165,28 @@ def _look_class(cls: type, walk: Walk) -> Inside:
     """The attributes of the user's own classes; those of libraries are not entered."""
     if not walk.is_user_class(cls):
         return OPAQUE
-    parts = [(f".{name}", value) for name, value in names_of(cls).items() if not name.startswith("__")]
+    parts = [(f".{name}", value) for name, value in entries(names_of(cls)) if not name.startswith("__")]
     return Inside("class", 0, len(parts), parts=parts)
 
 
 def _look_queue(queue: Any, walk: Walk, *, name: str, bound: str | None) -> Inside:  # noqa: ANN401
     """A queue of the standard library, through the deque, list or heap in which it keeps what waits."""
-    fields = dict(attributes(type(queue))(queue))
-    waiting = look(fields[f".{name}"], walk)
-    capacity = None if bound is None else fields[f".{bound}"]
-    others = [(key, value) for key, value in fields.items() if key != f".{name}"]
+    fields = attributes(type(queue))(queue)
+    held = dict(fields)
+    if f".{name}" not in held:  # a subclass may keep what waits in another way
+        return Inside("object", object.__sizeof__(queue) + GC_BYTES, len(fields), parts=fields)
+    waiting = look(held.pop(f".{name}"), walk)
+    capacity = None if bound is None else held.pop(f".{bound}", None)
     bounded = type(capacity) is int and capacity > 0
-    return waiting._replace(kind="queue", parts=[*waiting.parts, *others], capacity=capacity if bounded else None)
+    return waiting._replace(kind="queue", parts=[*waiting.parts, *held.items()], capacity=capacity if bounded else None)
 
 
 def _look_simple_queue(queue: Any, walk: Walk) -> Inside:  # noqa: ANN401
     """`queue.SimpleQueue` is written in C: what waits is seen by the collector only."""
-    held: list[Any] = [r for r in gc.get_referents(queue) if not issubclass(type(r), type)]
-    count = queue.qsize()
+    held = referents(queue)
+    space = loaded("_queue")
+    assert space is not None  # noqa: S101  (it is where the class was found)
+    count = space["SimpleQueue"].qsize(queue)
     if len(held) == 1 and type(held[0]) is list:  # up to 3.12 a list, whose taken items are None
         held = held[0][-count:] if count else []
     step = -(-count // walk.draw) if count > walk.draw else 1
@@ -183,16 +197,19 @@ def _look_module(module: Any, _walk: Walk) -> Inside:  # noqa: ANN401
     """A torch module: parameters, buffers and submodules under the names by which the program reaches them."""
     parts: list[Named] = []
     for name, value in attributes(type(module))(module):
-        if name in {"._parameters", "._buffers", "._modules"}:
-            parts += [("[*]" if key.isdigit() else f".{key}", held) for key, held in value.items()]
+        if name in {"._parameters", "._buffers", "._modules"} and issubclass(type(value), dict):
+            parts += [("[*]" if key.isdigit() else f".{key}", held) for key, held in entries(value)]
         else:
             parts.append((name, value))
     return Inside("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
 
 
-def _look_frame_of_columns(table: Any, _walk: Walk) -> Inside:  # noqa: ANN401
-    """A polars frame or series: its columns lie outside Python, and it says itself how large they are."""
-    return Inside("array", table.estimated_size(), len(table))
+def _look_columns(table: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+    """A polars frame or series: its columns lie outside Python, and say themselves how large they are."""
+    held = dict_of(table)
+    columns = held.get("_df", held.get("_s"))
+    size, length = (names_of(type(columns))[name] for name in ("estimated_size", "height" if "_df" in held else "len"))
+    return Inside("array", size(columns), length(columns))
 
 
 _Opener = Callable[..., Inside]
@@ -228,8 +245,8 @@ _LIBRARY: dict[tuple[str, str], _Opener] = {
     ("torch._C", "TensorBase"): look_tensor,
     ("torch.storage", "UntypedStorage"): look_storage,
     ("torch.nn.modules.module", "Module"): _look_module,
-    ("polars.dataframe.frame", "DataFrame"): _look_frame_of_columns,
-    ("polars.series.series", "Series"): _look_frame_of_columns,
+    ("polars.dataframe.frame", "DataFrame"): _look_columns,
+    ("polars.series.series", "Series"): _look_columns,
 }
 _COMPLETE = {_look_module, _look_class, *(opener for opener in _LIBRARY.values() if type(opener) is partial)}
 """Openers that read the attributes themselves."""

@@ -8,12 +8,12 @@ from itertools import islice
 from types import FunctionType
 from typing import Any
 
-from flatwater.memory.leaks.arrays import Graph
+from flatwater.memory.leaks.arrays import Graph, figures_of
 from flatwater.memory.leaks.census import Holding
 from flatwater.memory.leaks.children import ATOMS, LONG_TEXT, look
-from flatwater.memory.leaks.functions import cached
+from flatwater.memory.leaks.functions import cache_name, cached
 from flatwater.memory.leaks.inside import OPAQUE, Walk
-from flatwater.memory.leaks.instances import name_of
+from flatwater.memory.leaks.raw import called, name_of
 
 LEAVES = 24
 """Objects handed on at most."""
@@ -139,24 +139,19 @@ def _below(named: Iterable[tuple[str, Any]]) -> list[Any]:
 
 
 def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if torch is not None and issubclass(type(obj), torch.Tensor):
-        own = obj.numel() * obj.element_size() if obj.layout == torch.strided else size
-        kept = obj.untyped_storage().nbytes() if obj.layout == torch.strided else size
-        label = f"{str(obj.dtype).removeprefix('torch.')}{list(obj.shape)}"
-        return _Leaf(obj, max(own, size), label, graph=obj.grad_fn is not None, base=kept > 2 * own)
-    if numpy is not None and issubclass(type(obj), numpy.ndarray):
-        base = obj
-        while issubclass(type(base.base), numpy.ndarray):
-            base = base.base
-        return _Leaf(obj, obj.nbytes, f"{obj.dtype}{list(obj.shape)}", graph=False, base=base.nbytes > 2 * obj.nbytes)
-    return _Leaf(obj, size, f"{name_of(type(obj))} of {size} bytes", graph=False, base=False)
+    seen = figures_of(obj)
+    if seen is None:
+        return _Leaf(obj, size, f"{name_of(type(obj))} of {size} bytes", graph=False, base=False)
+    if seen.graphed is None:
+        return _Leaf(obj, seen.bytes, seen.label, graph=False, base=seen.kept > 2 * seen.bytes)
+    own = seen.bytes or size
+    return _Leaf(obj, max(own, size), seen.label, graph=seen.graphed, base=seen.kept > 2 * own)
 
 
 def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
     """An item in a few words; never its `repr`, which prints whole tensors."""
     if type(obj) is FunctionType:
-        return f"closure of {obj.__name__} ({', '.join(obj.__code__.co_freevars)})"
+        return f"closure of {called(obj)} ({', '.join(obj.__code__.co_freevars)})"
     words = name_of(type(obj))
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
         inside = look(obj, _fresh_walk(LEAVES))
@@ -173,8 +168,8 @@ def describe(obj: Any, holding: Holding) -> str:  # noqa: ANN401
     if holding.kind in {"queue", "deque", "list", "tuple", "set", "dict"}:
         return f"{kind} of {length}{bound}"
     if holding.kind == "cache":
-        return f"cache of {obj.__name__}() with {length} results{bound or ', unbounded'}"
+        return f"cache of {cache_name(obj)}() with {length} results{bound or ', unbounded'}"
     if type(obj) is FunctionType:
-        return f"closure of {obj.__name__}"
+        return f"closure of {called(obj)}"
     plain = {"hooks": f"table of {length} hooks", "figures": f"{length} open figures"}
     return plain.get(holding.kind, f"autograd graph of {length} nodes" if holding.kind == "graph" else kind)

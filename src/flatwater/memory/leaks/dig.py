@@ -11,6 +11,7 @@ from flatwater.memory.leaks.finding import Finding, Made, fingerprint
 from flatwater.memory.leaks.garbage import Search
 from flatwater.memory.leaks.origin import Tracer
 from flatwater.memory.leaks.owners import ITEMISED, Owner, added_since, held_now
+from flatwater.memory.leaks.raw import full_name
 from flatwater.memory.leaks.roots import Roots
 from flatwater.memory.leaks.verdict import CYCLIC, Growth, judge_garbage, judge_owner
 
@@ -69,7 +70,7 @@ class Dig:
 def remember_(dig: Dig, first: Owner, holding: Holding) -> None:
     """Note what the foremost owner was at this look. Its container is held on to until the next one."""
     dig.grew, dig.length = first.length != dig.length, first.length
-    dig.tensors = any(type(item).__module__.startswith("torch") for item in first.newest)
+    dig.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
     if first.kind in ITEMISED and not dig.demanded:
         dig.traced_owner = first.container, holding
 

@@ -20,8 +20,8 @@ from typing import Any
 from flatwater.memory.leaks.arrays import Graph
 from flatwater.memory.leaks.children import ATOMS, LONG_TEXT, look
 from flatwater.memory.leaks.inside import OPAQUE, Inside, Named, Walk, allotted
-from flatwater.memory.leaks.instances import full_name, mro
 from flatwater.memory.leaks.places import Record, Sample, new_record
+from flatwater.memory.leaks.raw import full_name, mro
 from flatwater.memory.leaks.roots import Roots, tiers, user_modules
 from flatwater.memory.probes.bound import monotonic
 
@@ -236,7 +236,7 @@ def rest_(walking: Exploration) -> None:
             objects[at] = Weak(objects[at])
     first = walking.checked if opened <= walking.checked < len(objects) else opened
     for at, count in enumerate(map(sys.getrefcount, islice(objects, first, first + CHECKED)), first):
-        if count <= _SOLE and type(objects[at]) not in _OURS:
+        if count <= _SOLE and not _is_ours(objects[at]):
             objects[at] = None
     walking.rested, walking.queued, walking.checked = opened, len(objects), first + CHECKED
     for record in walking.records.values():
@@ -253,7 +253,7 @@ def _is_data(kind: type) -> bool:
 
 def _lighter(obj: Any) -> Any:  # noqa: ANN401
     """What is to be held instead of an object that one place of ours has."""
-    if type(obj) in _OURS:
+    if _is_ours(obj):
         return obj
     if _references(obj) <= _SOLE_GIVEN:
         return None
@@ -265,7 +265,10 @@ def _references(obj: object) -> int:
 
 
 _DATA = {("numpy", "ndarray"), ("torch._C", "TensorBase")}
-_OURS = (Weak, Graph)
+
+
+def _is_ours(obj: object) -> bool:
+    return type(obj) is Weak or type(obj) is Graph
 
 
 def _calibrated() -> int:

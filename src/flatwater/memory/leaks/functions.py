@@ -3,83 +3,94 @@
 import gc
 import inspect
 import types
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
-from flatwater.memory.leaks.inside import GC_BYTES, OPAQUE, Inside, Named, Walk
-from flatwater.memory.leaks.instances import name_of
-from flatwater.memory.leaks.roots import function_name, locals_of
+from flatwater.memory.leaks.inside import OPAQUE, Inside, Named, Walk
+from flatwater.memory.leaks.locals import function_name, locals_of
+from flatwater.memory.leaks.raw import GC_BYTES, called, dict_of, entries, full_name, names_of, plain
 
 
 def look_function(function: types.FunctionType, _walk: Walk) -> Inside:
     """The variables that it closes over, its defaults and attributes; not the module around it."""
-    name, code = function.__name__, function.__code__
+    name, code = called(function), function.__code__
     parts: list[Named] = []
     for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         parts += [(f".<closure of {name}>.{variable}", value) for value in gc.get_referents(cell)]
-    parts += [(f".<default of {name}>", value) for value in function.__defaults__ or ()]
+    parts += [(f".<default of {name}>", value) for value in tuple.__iter__(function.__defaults__ or ())]
     globals_ = function.__globals__
     for held in gc.get_referents(function):  # the dict of its attributes, which reading it would create
         if type(held) is dict and held is not globals_ and "__build_class__" not in held:
-            parts += [(f".<attribute of {name}>.{key}", value) for key, value in held.items()]
+            parts += [(f".<attribute of {name}>.{key}", value) for key, value in entries(held)]
     return Inside("closure", object.__sizeof__(function) + GC_BYTES, len(parts), parts=parts)
 
 
 def look_method(method: types.MethodType, _walk: Walk) -> Inside:
     """The object that it is bound to."""
-    name = _called(method.__func__)
+    name = called(method.__func__)
     parts = [(f".<self of {name}>", method.__self__), (f".<function of {name}>", method.__func__)]
     return Inside("closure", object.__sizeof__(method) + GC_BYTES, len(parts), parts=parts)
 
 
-def _called(function: Any) -> str:  # noqa: ANN401  any callable
-    named = (types.FunctionType, types.BuiltinFunctionType)
-    return function.__name__ if type(function) in named else name_of(type(function))
+_kept_function, _kept_arguments, _kept_keywords = (vars(partial)[name].__get__ for name in ("func", "args", "keywords"))
 
 
 def look_partial(made: partial[Any], _walk: Walk) -> Inside:
     """The function and the arguments that it keeps."""
-    name = _called(made.func)
-    parts = [(f".<partial of {name}>", made.func), *((f".<argument of {name}>", value) for value in made.args)]
-    parts += [(f".<argument of {name}>.{key}", value) for key, value in made.keywords.items()]
+    function = _kept_function(made)
+    name = called(function)
+    parts = [(f".<partial of {name}>", function)]
+    parts += [(f".<argument of {name}>", value) for value in tuple.__iter__(_kept_arguments(made))]
+    parts += [(f".<argument of {name}>.{key}", value) for key, value in entries(_kept_keywords(made))]
     return Inside("closure", object.__sizeof__(made) + GC_BYTES, len(parts), parts=parts)
 
 
-def look_cache(wrapper: Any, walk: Walk) -> Inside:  # noqa: ANN401  functools does not export its type
+_Cache: Any = type(lru_cache(lambda: None))
+"""The class of caches, which functools does not export."""
+
+
+def look_cache(wrapper: Any, walk: Walk) -> Inside:  # noqa: ANN401
     """An `lru_cache`: keys and results, which only the collector's view of it shows."""
-    entries = cached(wrapper)
-    count, bound = len(entries), wrapper.cache_parameters()["maxsize"]
-    table = _table(gc.get_referents(wrapper))
+    stored = cached(wrapper)
+    count, bound = len(stored), names_of(_Cache)["cache_info"](wrapper).maxsize
+    table = _table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
     size += 0 if bound is None else count * _LINK_BYTES
-    function = [(f".<function of {wrapper.__name__}>", wrapper.__wrapped__)]
+    function = [(f".<function of {cache_name(wrapper)}>", dict_of(wrapper).get("__wrapped__"))]
     step = -(-count // walk.draw) if count > walk.draw else 1
-    named = [named for key, value in entries[::step] for named in (("[*]", value), ("[key]", key))]
+    named = [named for key, value in stored[::step] for named in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
         return Inside("cache", size, count, parts=named + function, capacity=bound)
     return Inside("cache", size, count, parts=function, drawn=named, of=count, each=2, capacity=bound)
+
+
+def cache_name(wrapper: object) -> str:
+    """The name of the function whose results are kept; a callable that has none is called by its class."""
+    held = dict_of(wrapper)
+    return plain(held.get("__name__")) or called(held.get("__wrapped__"))
 
 
 _LINK_BYTES = 56
 """One link of a bounded cache: a small C object with four pointers and a hash."""
 
 
-def _table(held: list[Any]) -> dict[Any, Any] | None:
+def _table(wrapper: object) -> dict[Any, Any] | None:
     """The dict of results among what a cache refers to; the other one has the attributes of a function."""
-    return next((r for r in held if type(r) is dict and "cache_parameters" not in r), None)
+    own = dict_of(wrapper)
+    return next((held for held in gc.get_referents(wrapper) if type(held) is dict and held is not own), None)
 
 
-def cached(wrapper: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401
+def cached(wrapper: object) -> list[tuple[Any, Any]]:
     """Keys and results of an `lru_cache`, oldest first."""
-    held = gc.get_referents(wrapper)
-    table = _table(held)
+    table = _table(wrapper)
     if not table:
         return []
     link = type(next(iter(table.values())))
-    if link.__name__ != "_lru_list_elem":
+    if full_name(link)[1] != "_lru_list_elem":
         return list(table.items())
-    at = next(i for i, r in enumerate(held) if r is table)
-    flat = [r for r in held[:at] if r is not link and r is not type(wrapper)]
+    held = gc.get_referents(wrapper)
+    at = next(i for i, one in enumerate(held) if one is table)
+    flat = [one for one in held[:at] if one is not link and one is not type(wrapper)]
     return list(zip(flat[::2], flat[1::2], strict=False))
 
 
@@ -111,5 +122,6 @@ def look_generator(generator: Any, _walk: Walk) -> Inside:  # noqa: ANN401  gene
     else:
         frame = generator.cr_frame if type(generator) is types.CoroutineType else generator.ag_frame
     held = {} if frame is None else locals_of(frame)
-    parts = [(f".<locals of {generator.__name__}>.{key}", value) for key, value in held.items()]
+    name = plain(generator.__name__)
+    parts = [(f".<locals of {name}>.{key}", value) for key, value in held.items()]
     return Inside("generator", object.__sizeof__(generator) + GC_BYTES, len(parts), parts=parts)

@@ -20,7 +20,7 @@ from typing import Any
 from flatwater.memory.leaks.children import ATOMS, look
 from flatwater.memory.leaks.finding import Made
 from flatwater.memory.leaks.inside import Walk
-from flatwater.memory.leaks.instances import full_name, name_of
+from flatwater.memory.leaks.raw import full_name, name_of
 from flatwater.memory.leaks.roots import Roots, user_modules
 from flatwater.memory.probes.fork import Detached, in_fork
 

@@ -1,5 +1,6 @@
 """What a look into one object gives, and the walk that remembers what was seen."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -44,12 +45,11 @@ class Walk:
     """Addresses of storages whose bytes have an owner."""
     looks: dict[int, Callable[[Any, "Walk"], Inside]] = field(default_factory=dict)
     """How to open an object of each type met, by the type's id: a metaclass may make types that have no hash."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """Objects that could not be read, by class and what went wrong."""
 
 
 Look = Callable[[Any, Walk], Inside]
-
-GC_BYTES = 16
-"""What the collector's header adds to each object that it tracks."""
 
 OPAQUE = Inside("opaque", 0)
 """Nothing of it is the user's: a module, a library's class, a weak reference, one of our own objects."""

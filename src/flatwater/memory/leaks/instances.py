@@ -4,17 +4,21 @@ import gc
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from flatwater.memory.leaks.inside import GC_BYTES, Inside, Look, Named, Walk
-
-# A metaclass may replace `__name__`, `__dict__`, even `__hash__`; these read the class itself.
-name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
-names_of: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
-mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
-_module_of = type.__dict__["__module__"].__get__
-_qualname_of = type.__dict__["__qualname__"].__get__
+from flatwater.memory.leaks.inside import Inside, Look, Named, Walk
+from flatwater.memory.leaks.raw import (
+    entries,
+    full_name,
+    made_in_c,
+    mro,
+    name_of,
+    names_of,
+    plain,
+    referents,
+    sizer,
+)
 
 FEW = 16
 """Instances of each class whose attributes a census reads without making their dicts."""
@@ -57,14 +61,6 @@ _OPAQUE_NAMES = frozenset({
 """Known not to lead to the user's data, or to hold it weakly."""
 
 _KINDS = {("threading", "Thread"): "thread"}
-_HEAP_TYPE = 1 << 9
-"""Set in a class's flags where it was made at run time, as Python's classes are."""
-
-
-def full_name(kind: type) -> tuple[str, str]:
-    """Module and qualified name of a class, past its metaclass."""
-    module = _module_of(kind)
-    return (module if type(module) is str else "", _qualname_of(kind))
 
 
 def is_opaque_class(kind: type) -> bool:
@@ -88,11 +84,11 @@ def attributes(kind: type) -> Callable[[Any], list[Named]]:
         if own_dict is None and type(space.get("__dict__")) is types.GetSetDescriptorType:
             own_dict = space["__dict__"].__get__
         if "__slots__" in space:
-            slots += [(f".{name}", d.__get__) for name, d in space.items() if type(d) is types.MemberDescriptorType]
+            slots += [(f".{name}", d.__get__) for name, d in entries(space) if type(d) is types.MemberDescriptorType]
 
-    dotted: dict[str, str] = {}
+    dotted = {"[*]": "[*]"}
     """Names as they stand in paths: made once, for there may be a million instances."""
-    few = FEW if _INLINE and own_dict is not None and not _extends_c(kind) else 0
+    few = FEW if _INLINE and own_dict is not None and not _hides(kind) else 0
     assigned: list[str] = []
 
     def read(obj: Any) -> list[Named]:  # noqa: ANN401
@@ -103,8 +99,9 @@ def attributes(kind: type) -> Callable[[Any], list[Named]]:
             assigned[:] = assigned or _assigned(kind)
             held = _without_dict(obj, kind, assigned)
         if held is None:
-            held = [] if own_dict is None else list(own_dict(obj).items())
-        named = [(dotted.get(name) or dotted.setdefault(name, f".{name}"), value) for name, value in held]
+            held = [] if own_dict is None else list(dict.items(own_dict(obj)))
+        keyed = ((key if type(key) is str else plain(key, "[*]"), value) for key, value in held)
+        named = [(dotted.get(name) or dotted.setdefault(name, f".{name}"), value) for name, value in keyed]
         for name, get in slots:
             try:
                 named.append((name, get(obj)))
@@ -119,8 +116,8 @@ def _assigned(kind: type) -> list[str]:
     """Names of attributes that the class's functions use, those of `__init__` first, and nothing computes."""
     spaces = [names_of(owner) for owner in mro(kind)]
     functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
-    functions.sort(key=lambda function: function.__name__ != "__init__")
-    held = {name: value for space in reversed(spaces) for name, value in space.items()}
+    functions.sort(key=lambda function: plain(function.__name__) != "__init__")
+    held = {name: value for space in reversed(spaces) for name, value in entries(space)}
     names = dict.fromkeys(name for function in functions for name in function.__code__.co_names)
     return [name for name in names if name not in held or not _computes(type(held[name]))]
 
@@ -150,13 +147,23 @@ def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any
     return found if len(found) == len(values) else None
 
 
-def _extends_c(kind: type) -> bool:
-    """Whether an instance may hold more than its attributes show."""
-    return any(
-        not owner.__flags__ & _HEAP_TYPE or "__module__" not in names_of(owner)
-        for owner in mro(kind)
-        if owner is not object
-    )
+def _hides(kind: type) -> bool:
+    """Whether an instance may hold more than its attributes show: what C keeps, or what the class has hidden.
+
+    A class hides its instances' dict, or a slot, where another descriptor has the same name.
+    """
+    return any(made_in_c(owner) or _hidden(names_of(owner)) for owner in mro(kind) if owner is not object)
+
+
+def _hidden(space: Mapping[str, Any]) -> bool:
+    if "__dict__" in space and type(space["__dict__"]) is not types.GetSetDescriptorType:
+        return True
+    slots = space.get("__slots__", ())
+    names = (slots,) if type(slots) is str else slots
+    if type(names) is not tuple and type(names) is not list:
+        return True
+    members = sum(type(value) is types.MemberDescriptorType for value in space.values())
+    return members < sum(type(name) is not str or name not in {"__dict__", "__weakref__"} for name in names)
 
 
 def look_instance(kind: type) -> Look | None:
@@ -167,9 +174,9 @@ def look_instance(kind: type) -> Look | None:
     bases = [owner for owner in mro(kind) if owner is not object]
     if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
         return None
-    read, size_of = attributes(kind), _sizer(kind)
+    read, size_of = attributes(kind), sizer(kind)
     name = next((_KINDS[full] for full in map(full_name, bases) if full in _KINDS), "object")
-    hidden = _extends_c(kind)
+    hidden = _hides(kind)
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
 
     def opened(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
@@ -190,7 +197,7 @@ _DICT_BYTES, _ENTRY_BYTES = 64, 8
 
 def look_foreign(kind: type) -> Look:
     """How to open an object of a class written in C: what the collector sees of it, and a buffer that it exports."""
-    size_of = _sizer(kind)
+    size_of = sizer(kind)
     exports = _exports(kind)
 
     def opened(obj: Any, _walk: Walk) -> Inside:  # noqa: ANN401
@@ -202,27 +209,15 @@ def look_foreign(kind: type) -> Look:
 
 
 def _referents(obj: Any) -> list[Named]:  # noqa: ANN401
-    if not gc.is_tracked(obj):
-        return []
-    return [(f".<{name_of(type(r))}>", r) for r in gc.get_referents(obj) if not issubclass(type(r), type)]
-
-
-def _sizer(kind: type) -> Callable[[Any], int]:
-    """The size that the class's own C code tells; one written in Python may do anything, and is not called."""
-    for owner in mro(kind):
-        method = names_of(owner).get("__sizeof__")
-        if method is not None:
-            plain = type(method) is types.FunctionType
-            measure: Callable[[Any], int] = object.__sizeof__ if plain else method
-            return lambda obj: measure(obj) + (GC_BYTES if gc.is_tracked(obj) else 0)
-    return sys.getsizeof
+    return [(f".<{name_of(type(held))}>", held) for held in referents(obj)]
 
 
 def _exports(kind: type) -> bool:
     """Whether instances may export a buffer without running Python code."""
-    return kind is not memoryview and not any(
-        type(names_of(o).get("__buffer__")) is types.FunctionType for o in mro(kind)
-    )
+    if kind is memoryview:
+        return False
+    named = (names_of(owner).get(name) for owner in mro(kind) for name in ("__buffer__", "__release_buffer__"))
+    return all(one is None or type(one) is types.WrapperDescriptorType for one in named)
 
 
 def _buffer_bytes(obj: Any) -> int:  # noqa: ANN401

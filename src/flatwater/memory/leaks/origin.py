@@ -18,7 +18,9 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType, NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
+from flatwater.memory.leaks.arrays import figures_of, last_base, saved_tensors
 from flatwater.memory.leaks.finding import Made
+from flatwater.memory.leaks.raw import bytes_of, is_a
 from flatwater.memory.leaks.roots import is_user_file
 
 if TYPE_CHECKING:
@@ -108,26 +110,22 @@ class Tracer:
         waiting, seen = deque([item]), set[int]()
         while waiting and len(seen) < CONTENTS:
             held = waiting.popleft()
-            if id(held) not in seen and not isinstance(held, _SHARED):
+            if id(held) not in seen and not is_a(held, *_SHARED):
                 seen.add(id(held))
                 yield from self._own_origins(held)
                 waiting += gc.get_referents(held)[:CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, Made | None]]:  # noqa: ANN401
-        torch: Any = sys.modules.get("torch")
-        numpy: Any = sys.modules.get("numpy")
-        if torch is not None and isinstance(item, torch.Tensor):
-            from flatwater.memory.probes.torch_ops import saved_tensors  # noqa: PLC0415
-
-            for tensor in (item, *(saved_tensors(item) if item.grad_fn is not None else ())):
-                made = None if self._mode is None else self._mode.record_of(tensor)
-                yield tensor.untyped_storage().nbytes(), made or self._traced(tensor, "python")
-        elif numpy is not None and isinstance(item, numpy.ndarray):
-            while isinstance(item.base, numpy.ndarray):
-                item = item.base
-            yield int(item.nbytes), self._traced(item, "numpy")
+        seen = figures_of(item)
+        if seen is None:
+            yield bytes_of(item), self._traced(item, "python")
+        elif seen.graphed is None:
+            yield seen.kept, self._traced(last_base(item), "numpy")
         else:
-            yield sys.getsizeof(item), self._traced(item, "python")
+            for tensor in (item, *saved_tensors(item)):
+                made = None if self._mode is None else self._mode.record_of(tensor)
+                figures = figures_of(tensor)
+                yield 0 if figures is None else figures.kept, made or self._traced(tensor, "python")
 
     def _made_here(self, operation: str, _size: int) -> Made | None:
         lines = _live(sys._getframe())  # noqa: SLF001  (the only way up the stack)

@@ -1,18 +1,17 @@
 """The owners of growth: between two censuses, the deepest containers that explain what their holders gained."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from flatwater.memory.leaks.census import Census, Holding
 from flatwater.memory.leaks.children import look
 from flatwater.memory.leaks.contents import LEAVES, Contents, contents, describe, newest_items
 from flatwater.memory.leaks.inside import Walk
-from flatwater.memory.leaks.instances import name_of
+from flatwater.memory.leaks.raw import loaded, name_of, plain
 from flatwater.memory.leaks.redundancy import redundancy
+from flatwater.memory.leaks.roots import Roots, spoken_name, user_modules
 
 EXPLAINED = 0.8
 """Share of a holder's growth from which on the containers below it are its owners, and the holder only an ancestor."""
@@ -215,16 +214,15 @@ def _root(path: str) -> str:
         function, _, file = where.rpartition(" in ")
         return f"{file}, local {name} of {function}"
     module, _, name = path.rpartition(".")
-    loaded = sys.modules.get(module) or _main_of(module)
-    if loaded is None:
+    names = loaded(module) or _called_so(module)
+    if names is None:
         return path
-    names = vars(loaded)
-    file = Path(names["__file__"]).name if type(names.get("__file__")) is str else "the main program"
+    file = Path(plain(names.get("__file__"), "the main program")).name
     kind = "class" if issubclass(type(names.get(name)), type) else "global"
     return f"{file}, {kind} {name}"
 
 
-def _main_of(stem: str) -> ModuleType | None:
-    main = sys.modules.get("__main__")
-    file = None if main is None else vars(main).get("__file__")
-    return main if type(file) is str and Path(file).stem == stem else None
+def _called_so(module: str) -> dict[str, Any] | None:
+    """The namespace that paths name like that, such as the main program's."""
+    spaces = user_modules(Roots()).items()
+    return next((names for name, names in spaces if spoken_name(name, names) == module), None)

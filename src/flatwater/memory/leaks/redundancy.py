@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from flatwater.memory.leaks.raw import is_a
+
 LARGEST_SHIFT = 4
 """Rows by which consecutive windows may be apart."""
 
@@ -35,12 +37,17 @@ def redundancy(arrays: Sequence[Any]) -> str | None:
 
 
 def _as_array(obj: Any) -> Any:  # noqa: ANN401
-    """The object as a numpy array on the same memory, or None."""
+    """The object as a plain numpy array on the same memory, or None. A class of the program's compares as it likes."""
+    numpy: Any = sys.modules["numpy"]
     torch: Any = sys.modules.get("torch")
-    if torch is None or not issubclass(type(obj), torch.Tensor):
-        return obj if issubclass(type(obj), sys.modules["numpy"].ndarray) and not obj.dtype.hasobject else None
-    plain = obj.device.type == "cpu" and obj.layout == torch.strided and obj.dtype != torch.bfloat16
-    return obj.detach().numpy() if plain and type(obj) in {torch.Tensor, torch.nn.Parameter} else None
+    if is_a(obj, numpy.ndarray):
+        array = numpy.ndarray.view(obj, numpy.ndarray)
+        return None if array.dtype.hasobject else array
+    if torch is None or (type(obj) is not torch.Tensor and type(obj) is not torch.nn.Parameter):
+        return None
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # noqa: SLF001
+        plain = obj.device.type == "cpu" and obj.layout == torch.strided and obj.dtype != torch.bfloat16
+        return obj.detach().numpy() if plain else None
 
 
 def _overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:

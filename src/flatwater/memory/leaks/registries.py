@@ -1,9 +1,9 @@
 """Places in libraries where a program's objects stay without a name of its own: figures, hooks, handlers."""
 
-import sys
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Mapping
 from typing import Any
+
+from flatwater.memory.leaks.raw import dict_of, loaded, names_of
 
 _KNOWN = (
     ("matplotlib._pylab_helpers", "Gcf.figs", "pyplot's figures"),
@@ -22,32 +22,24 @@ _KNOWN = (
 )
 """Module, where in it, and the name that people know it by."""
 
-_namespace: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
-_class_namespace: Callable[[type], dict[str, Any]] = vars(type)["__dict__"].__get__
-
 
 def registries() -> list[tuple[str, Any]]:
     """The registries of those libraries that are loaded."""
     found = []
     for module, dotted, label in _KNOWN:
-        loaded = sys.modules.get(module)
-        value = _read(loaded, dotted.split(".")) if isinstance(loaded, ModuleType) else None
+        space = loaded(module)
+        value = None if space is None else _read(space, dotted.split("."))
         if value is not None:
             found.append((label, value))
     return found
 
 
-def _read(module: ModuleType, names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there
+def _read(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there
     """The value, or None in a version of the library that has none there."""
-    value: Any = module
+    value: Any = None
     for name in names:
-        if isinstance(value, ModuleType):
-            space = _namespace(value)
-        elif isinstance(value, type):
-            space = _class_namespace(value)
-        else:
-            space = vars(value)
         if name not in space:
             return None
         value = space[name]
+        space = names_of(value) if issubclass(type(value), type) else dict_of(value)
     return value

@@ -9,13 +9,16 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, count
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
+from flatwater.memory.leaks.locals import function_name, locals_of
+from flatwater.memory.leaks.raw import entries, loaded, namespace, plain, thread_name
 from flatwater.memory.leaks.registries import registries
 
 _SEPARATORS = tuple({os.sep, os.altsep or os.sep})
@@ -23,11 +26,11 @@ _STDLIB = tuple(sorted({str(Path(sysconfig.get_path(name))) for name in ("stdlib
 _INSTALLED = ("site-packages", "dist-packages")
 _TYPED_IN = ("<string>", "<stdin>", "<ipython-input")
 """How Python names the file of code that has none: `python -c`, the prompt, a notebook's cell."""
+_threads: dict[int, threading.Thread] = vars(threading)["_active"]
 _OURS = str(Path(__file__).parents[2])
 _OURS_NAME = Path(_OURS).name
 _NEVER = str(Path(__file__).parents[1])
 """flatwater, which counts where it is asked for, and its memory package, which never does."""
-_namespace: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
 
 
 @dataclass(frozen=True)
@@ -64,37 +67,71 @@ def _within(path: str, folder: str) -> bool:
 
 
 def _folders(package: str) -> list[str]:
-    module = sys.modules.get(package)
-    if not isinstance(module, ModuleType):
-        return []
-    return [os.path.abspath(folder) for folder in _namespace(module).get("__path__", ())]  # noqa: PTH100
+    space = loaded(package) or {}
+    return [os.path.abspath(folder) for folder in space.get("__path__", ())]  # noqa: PTH100
 
 
 def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
-    """Namespaces of the loaded modules that are the user's, by name; the main program stands first."""
+    """Namespaces of the user's code, by module name: of loaded modules, and those that running code has for globals.
+
+    A profiler, a tracer or `exec` runs code in a dict that is no module's.
+    """
     found: dict[str, dict[str, Any]] = {}
-    seen: set[int] = set()
     libraries: set[str] = set()
+    known: set[int] = set()
+    """Ids of the modules' namespaces."""
     mixed = {_OURS_NAME, *(package.partition(".")[0] for package in roots.packages)}
     for name, module in list(sys.modules.items()):
-        top = name.partition(".")[0]
-        if top in libraries or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
+        if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
             continue
-        names = _namespace(module)
+        names, top = namespace(module), name.partition(".")[0]
+        if id(names) in known:
+            continue
+        known.add(id(names))
+        if top in libraries:
+            continue
         file = names.get("__file__")
         if name == "__main__" or (type(file) is str and is_user_file(file, roots.packages)):
-            if id(names) not in seen:
-                seen.add(id(names))
-                found[name] = names
+            found[name] = names
         elif name == top and file is not None and top not in mixed:
             libraries.add(name)  # what lies below it is the library's as well
+    return found | _executed(roots, found, known)
+
+
+def _executed(roots: Roots, modules: Mapping[str, dict[str, Any]], known: set[int]) -> dict[str, dict[str, Any]]:
+    """Globals of the user's running code that are no loaded module's namespace, by the name that they have for one.
+
+    A program that a profiler or tracer runs calls itself `__main__`, where the tool stands: it takes the tool's place.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for frame in _running(roots):
+        names, file = frame.f_globals, frame.f_code.co_filename
+        if id(names) in known:
+            continue
+        known.add(id(names))
+        name = plain(names.get("__name__"), Path(file).stem)
+        if name in found or (name in modules and not _is_tool(modules[name])):
+            name = _unused(Path(file).stem, (*found, *modules))
+        found[name] = names
     return found
 
 
-def spoken_name(module: str, names: Mapping[str, Any]) -> str:
-    """How a path names the module: `__main__` by its file, which stays the same when it is imported."""
+def _is_tool(names: Mapping[str, Any]) -> bool:
+    """Whether the namespace is that of installed code: of the main program, if it is no user's."""
     file = names.get("__file__")
-    return Path(file).stem if module == "__main__" and type(file) is str else module
+    return type(file) is str and not is_user_file(file)
+
+
+def _unused(name: str, names: Collection[str]) -> str:
+    """The name, with a number where another one has it."""
+    return next(each for each in chain([name], (f"{name}~{n}" for n in count(2))) if each not in names)
+
+
+def spoken_name(module: str, names: Mapping[str, Any]) -> str:
+    """How a path names the module: what has no name of its own by its file, which is the same when it is imported."""
+    file = names.get("__file__")
+    nameless = module == "__main__" or module.startswith("<")
+    return Path(file).stem if nameless and type(file) is str else module
 
 
 def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
@@ -107,12 +144,14 @@ def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[
         roots: whose frames are the user's.
         modules: from `user_modules`.
     """
-    frames = _running(roots)
+    frames = [frame for frame in _running(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
     outermost = _locals(frames[0]) if frames else []
     yield [*_globals(modules), *outermost, *registries(), *roots.named]
     for frame in frames[1:]:
         yield _locals(frame)
-    yield [(f"thread {_digitless(t.name)}", t) for t in threading.enumerate() if t is not threading.main_thread()]
+    # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
+    others = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
+    yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in others]
 
 
 def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
@@ -124,13 +163,13 @@ def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
 def _globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
     for module, names in modules.items():
         spoken = spoken_name(module, names)
-        for name, value in list(names.items()):
+        for name, value in entries(names):
             if not name.startswith("__") or name == "__warningregistry__":
                 yield f"{spoken}.{name}", value
 
 
 def _running(roots: Roots) -> list[FrameType]:
-    """Frames of the user's functions, outermost first, the main thread before the others."""
+    """Frames of the user's code, outermost first, the main thread before the others."""
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))
@@ -143,8 +182,7 @@ def _stack(innermost: FrameType, roots: Roots) -> list[FrameType]:
     found: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None:
-        code = frame.f_code
-        if code.co_flags & inspect.CO_OPTIMIZED and is_user_file(code.co_filename, roots.packages):
+        if is_user_file(frame.f_code.co_filename, roots.packages):
             found.append(frame)
         frame = frame.f_back
     return found[::-1]
@@ -153,28 +191,6 @@ def _stack(innermost: FrameType, roots: Roots) -> list[FrameType]:
 def _locals(frame: FrameType) -> list[tuple[str, Any]]:
     where = f"{function_name(frame.f_code)}() in {Path(frame.f_code.co_filename).name}"
     return [(f"{where}: {name}", value) for name, value in locals_of(frame).items() if not name.startswith(".")]
-
-
-def function_name(code: CodeType) -> str:
-    """Its qualified name without the functions around it: `Agent.act`, `main.step`."""
-    return code.co_qualname.replace("<locals>.", "")
-
-
-def locals_of(frame: FrameType) -> dict[str, Any]:
-    """The frame's local variables, without leaving references to them behind.
-
-    Up to Python 3.12 the frame of a function keeps the dict that `f_locals` returns; unless the program has it too,
-    from its own `locals()`, it is emptied. From 3.13 on it is a view and nothing stays.
-    """
-    kept = frame.f_locals
-    found = dict(kept)
-    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(kept) is dict and sys.getrefcount(kept) <= _UNSHARED:
-        kept.clear()
-    return found
-
-
-_UNSHARED = 3
-"""References to a frame's dict of locals that nobody else has: the frame's, ours, and the argument of getrefcount."""
 
 
 def _digitless(name: str) -> str:

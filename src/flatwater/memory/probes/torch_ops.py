@@ -116,41 +116,15 @@ def peak_bytes(run: Callable[[], object]) -> int:
     return peak
 
 
-def saved_tensors(tensor: torch.Tensor, most: int = 10_000) -> Iterator[torch.Tensor]:
-    """What the autograd graph of a tensor saves for its backward; of at most so many nodes.
-
-    Reads `_raw_saved_*` only: `_saved_*` unpacks, which runs checkpointed forwards again and raises after edits in
-    place.
-    """
-    seen = {tensor.grad_fn}
-    waiting = [node for node in seen if node is not None]
-    while waiting and len(seen) < most:
-        node = waiting.pop()
-        for name in dir(type(node)):
-            if name.startswith("_raw_saved_"):
-                yield from _raw(node, name)
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                waiting.append(following)
-
-
-def _raw(node: Any, name: str) -> Iterator[torch.Tensor]:  # noqa: ANN401  (each operation has its own class of nodes)
-    try:
-        saved = getattr(node, name)
-        kept = [one.data for one in (saved if isinstance(saved, tuple) else (saved,)) if one is not None]
-    except RuntimeError:  # freed by a backward
-        return
-    yield from (data for data in kept if isinstance(data, torch.Tensor))
-
-
 def _storages(value: object) -> Iterator[torch.UntypedStorage]:
     """Of a tensor, or of the tensors in a sequence."""
     if isinstance(value, torch.Tensor):
         try:
-            yield value.untyped_storage()
+            with torch._C.DisableTorchFunction():  # noqa: SLF001  (a class of the program's is not asked)
+                storage = torch._C.TensorBase.untyped_storage(value)  # noqa: SLF001
         except RuntimeError:  # sparse tensors and wrappers have none
             return
+        yield storage
     elif isinstance(value, tuple | list):
         for one in value:
             yield from _storages(one)

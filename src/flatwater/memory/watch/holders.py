@@ -14,10 +14,10 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from flatwater.memory.leaks.arrays import Graph
+from flatwater.memory.leaks.arrays import Graph, saved_tensors
 from flatwater.memory.leaks.children import ATOMS, look
 from flatwater.memory.leaks.inside import Walk
-from flatwater.memory.leaks.instances import full_name, name_of
+from flatwater.memory.leaks.raw import entries, full_name, is_a, loaded, name_of, namespace
 from flatwater.memory.leaks.roots import Roots, named_roots, user_modules
 
 MOST = 2_000_000
@@ -25,8 +25,6 @@ MOST = 2_000_000
 BACKWARDS = 4
 """Hops that are told where no name leads to the object."""
 UNSEEN = "native code, as no Python object does: a C extension, or a tensor's C++ part"
-
-_namespace: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
 
 
 @dataclass(slots=True)
@@ -60,7 +58,7 @@ def holders(target: object, named: Sequence[tuple[str, object]] = ()) -> tuple[s
 def _everything() -> Iterator[tuple[str, Any]]:
     for name, module in list(sys.modules.items()):
         if issubclass(type(module), ModuleType):
-            yield from ((f"{name}.{key}", value) for key, value in list(_namespace(module).items()))
+            yield from ((f"{name}.{key}", value) for key, value in entries(namespace(module)))
 
 
 def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[type], bool]) -> _Place | None:
@@ -89,8 +87,6 @@ def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[
 
 def _saves(place: _Place, target: object) -> bool:
     """Whether the graph of the tensor above keeps the target for its backward pass: no Python reference shows that."""
-    from flatwater.memory.probes.torch_ops import saved_tensors  # noqa: PLC0415  (torch is there, as a graph is)
-
     return place.above is not None and any(saved is target for saved in saved_tensors(place.above.obj))
 
 
@@ -113,8 +109,7 @@ def _words(place: _Place) -> list[str]:
 def _root(name: str) -> str:
     """`test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words."""
     module, _, variable = name.rpartition(".")
-    loaded = sys.modules.get(module)
-    file = None if not isinstance(loaded, ModuleType) else _namespace(loaded).get("__file__")
+    file = (loaded(module) or {}).get("__file__")
     return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
 
 
@@ -131,21 +126,29 @@ def _reference(name: str, holder: Any, held: object) -> str:  # noqa: ANN401
 def _key(holder: Any, held: object) -> str:  # noqa: ANN401
     if issubclass(type(holder), dict):
         return next((_short(key) for key, value in dict.items(holder) if value is held), "*")
-    if issubclass(type(holder), list | tuple | deque):
-        return next((str(at) for at, value in enumerate(holder) if value is held), "*")
+    for kind in (list, tuple, deque):
+        if issubclass(type(holder), kind):
+            return next((str(at) for at, value in enumerate(kind.__iter__(holder)) if value is held), "*")
     return "*"
 
 
 def _short(key: object) -> str:
     """A key that is a number or a text; of others the class, because their `repr` is the program's code."""
-    return repr(key)[:40] if type(key) in {int, str, float, bool, bytes} else f"a {name_of(type(key))}"
+    return (
+        repr(key)[:40]
+        if any(type(key) is kind for kind in (int, str, float, bool, bytes))
+        else f"a {name_of(type(key))}"
+    )
 
 
 def _called(obj: object) -> str:
     if type(obj) is Graph:
         return "what backward needs"
-    kind = name_of(type(obj))
-    return f"{kind} of {len(obj)}" if isinstance(obj, list | tuple | dict | set | frozenset | deque) else kind
+    named = name_of(type(obj))
+    for kind in (list, tuple, dict, set, frozenset, deque):
+        if issubclass(type(obj), kind):
+            return f"{named} of {kind.__len__(obj)}"  # type: ignore[arg-type]
+    return named
 
 
 def _backwards(target: object) -> tuple[str, ...]:
@@ -163,6 +166,4 @@ def _backwards(target: object) -> tuple[str, ...]:
 
 def _foreign(holder: object, chain: list[Any]) -> bool:
     """Whether it is the program's: neither a frame, which runs this search, nor a list of the search itself."""
-    return (
-        holder is not chain and not isinstance(holder, FrameType | ModuleType) and all(holder is not c for c in chain)
-    )
+    return holder is not chain and not is_a(holder, FrameType, ModuleType) and all(holder is not c for c in chain)

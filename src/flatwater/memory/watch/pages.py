@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from flatwater.memory.leaks.arrays import last_base
 from flatwater.memory.leaks.census import Census
+from flatwater.memory.leaks.raw import is_a
 from flatwater.memory.probes.mappings import touched_bytes
 
 LARGE = 8 << 20
@@ -77,12 +79,11 @@ def _spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
     """The object that keeps a block of memory alive, its address and its bytes; nothing for other objects."""
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
-    if numpy is not None and isinstance(held, numpy.ndarray):
-        while isinstance(held.base, numpy.ndarray):
-            held = held.base
-        if held.base is None and held.nbytes >= LARGE:
-            yield held, held.__array_interface__["data"][0], held.nbytes
-    elif torch is not None and type(held) in {torch.Tensor, torch.nn.Parameter} and _dense(held, torch):
+    if numpy is not None and is_a(held, numpy.ndarray):
+        held, own = last_base(held), numpy.ndarray
+        if own.base.__get__(held) is None and own.nbytes.__get__(held) >= LARGE:
+            yield held, own.__array_interface__.__get__(held)["data"][0], own.nbytes.__get__(held)
+    elif torch is not None and (type(held) is torch.Tensor or type(held) is torch.nn.Parameter) and _dense(held, torch):
         storage = held.untyped_storage()
         if storage.nbytes() >= LARGE:
             yield held, storage.data_ptr(), storage.nbytes()

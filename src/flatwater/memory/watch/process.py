@@ -6,6 +6,7 @@ that passed the boundary.
 """
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from flatwater.memory.leaks.census import Census
@@ -80,6 +81,7 @@ class ProcessWatch:
         self._since: dict[str, int] = {}
         self._pages, self._workers, self._marks = Pages(), Workers(), Marks()
         self._allocator = Allocator()
+        self._unread: Mapping[str, int] = {}
         self._searched = self._own = self._thread = 0
         self._rates = Rates()
         self._ticking = False
@@ -194,6 +196,7 @@ class ProcessWatch:
     def _counted(self, clock: int, census: Census) -> None:
         """Weigh what was found, and look for large arrays, in each census that is taken."""
         self.censuses += 1
+        self._unread = census.unread
         mark_(self._marks, clock, census)
         find_(self._pages, census)
         if self._rows:
@@ -258,6 +261,7 @@ class ProcessWatch:
             self.findings() if found is None else found,
             unit=self._unit,
             counts=self.boundaries.counts,
+            unread=self._unread,
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         ) | {"cost": {"cpu_share": spent, "bytes": self.cost_bytes}, "processes": 1 + self._workers.count}
 

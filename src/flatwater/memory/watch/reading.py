@@ -17,6 +17,9 @@ RATE_CPU = 0.1
 """CPU seconds over which the cost of a boundary is measured, at least."""
 
 
+TOLD = 3
+"""Classes of unread objects that are named."""
+
 SLOW = 0.02
 """Seconds from which on an answer of the allocator is dear, ..."""
 ALLOCATOR = 0.02
@@ -92,8 +95,13 @@ def read_now(
     )
 
 
-def unseen_in(rows: Sequence[Row]) -> list[str]:
-    """Sentences on what could not be seen."""
+def unseen_in(rows: Sequence[Row], unread: Mapping[str, int]) -> list[str]:
+    """Sentences on what could not be seen.
+
+    Args:
+        rows: all readings.
+        unread: objects that could not be read, by class.
+    """
     unseen = []
     if not rows:
         unseen.append("the program ended before its first step: nothing was read")
@@ -103,4 +111,10 @@ def unseen_in(rows: Sequence[Row]) -> list[str]:
         unseen.append("this C library does not tell what it has freed and kept")
     if (library := not_to_fork_beside()) is not None:
         unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang beside {library}")
+    if unread:
+        most = sorted(unread, key=lambda kind: -unread[kind])[:TOLD]
+        kinds = ", ".join(f"{unread[kind]} × {kind}" for kind in most)
+        others = len(unread) - len(most)
+        rest = f" and objects of {others} more classes" if others else ""
+        unseen.append(f"objects that could not be read, with all that only they hold: {kinds}{rest}")
     return unseen

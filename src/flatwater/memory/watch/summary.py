@@ -49,7 +49,13 @@ def going_on(
 
 
 def summary_of(
-    rows: Sequence[Row], told: Sequence[Finding], *, unit: str | None, counts: Mapping[str, int], seconds: float
+    rows: Sequence[Row],
+    told: Sequence[Finding],
+    *,
+    unit: str | None,
+    counts: Mapping[str, int],
+    unread: Mapping[str, int],
+    seconds: float,
 ) -> dict[str, Any]:
     """All but what the watch itself costs.
 
@@ -58,6 +64,7 @@ def summary_of(
         told: findings, per unit.
         unit: the kind of boundary that was asked for.
         counts: of boundaries so far.
+        unread: objects that the last census could not read, by class.
         seconds: since the first one.
     """
     scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
@@ -72,7 +79,7 @@ def summary_of(
         "resident_growth_bytes": growth(rows),
         "explained_share": round(explained, 4),
         "findings": [finding.to_json() for finding in told],
-        "unseen": unseen_in(rows),
+        "unseen": unseen_in(rows, unread),
         "series": _series(rows, scale.unit),
     }
 

@@ -1,0 +1,122 @@
+"""Reading any object without calling the program's code: the primitives that every look goes through.
+
+A class of the program may replace `__len__`, `__iter__`, `__class__`, `__getattribute__` and the rest, and a metaclass
+those of the class. What C keeps is read here instead, by the descriptors of the builtin types: of an object its type,
+of a class its namespace and its method resolution order. Classes are compared by identity, as a metaclass may have an
+`__eq__` and a `__hash__`: none is looked up in a set or a tuple. `isinstance` would ask for `__class__`.
+"""
+
+import gc
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from threading import Thread
+from typing import Any
+
+GC_BYTES = 16
+"""What the collector's header adds to each object that it tracks."""
+
+_name: Callable[[type], str] = type.__dict__["__name__"].__get__
+_qualname: Callable[[type], str] = type.__dict__["__qualname__"].__get__
+_module: Callable[[type], Any] = type.__dict__["__module__"].__get__
+_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
+names_of: Callable[[type], types.MappingProxyType[str, Any]] = type.__dict__["__dict__"].__get__
+"""The namespace of a class."""
+mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+namespace: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
+"""The namespace of a module: a lazy one stays asleep."""
+
+_HEAP_TYPE = 1 << 9
+"""Set in a class's flags where it was made at run time, as Python's classes are."""
+
+
+def plain(text: object, otherwise: str = "") -> str:
+    """A text without the class that the program may have made of it; `otherwise` where it is none.
+
+    Names of functions and of classes, and keys of namespaces, may be of any class that extends `str`.
+    """
+    kind = type(text)
+    if kind is str:
+        return text  # type: ignore[return-value]  # mypy does not narrow by the name
+    return str.__str__(text) if issubclass(kind, str) else otherwise
+
+
+def name_of(kind: type) -> str:
+    """The name of a class, past its metaclass."""
+    return plain(_name(kind))
+
+
+def full_name(kind: type) -> tuple[str, str]:
+    """Module and qualified name of a class, past its metaclass. The module is empty where it is no text."""
+    module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE else _module(kind)
+    return module if type(module) is str else "", plain(_qualname(kind))
+
+
+def is_a(obj: object, *kinds: type) -> bool:
+    """Whether the object is of one of the classes, whatever its `__class__` says."""
+    return any(owner is kind for owner in mro(type(obj)) for kind in kinds)
+
+
+def made_in_c(kind: type) -> bool:
+    """Whether the class was made by C code, and not by a class statement or a call of `type`."""
+    return not _flags(kind) & _HEAP_TYPE or "__module__" not in names_of(kind)
+
+
+def c_attribute(obj: object, name: str) -> Any:  # noqa: ANN401
+    """An attribute that C code keeps; None where the object has none of that name."""
+    for owner in mro(type(obj)):
+        descriptor = names_of(owner).get(name)
+        if type(descriptor) is types.GetSetDescriptorType or type(descriptor) is types.MemberDescriptorType:
+            return descriptor.__get__(obj)
+    return None
+
+
+def dict_of(obj: object) -> dict[Any, Any]:
+    """The `__dict__` in which an instance keeps its attributes; empty where it has none."""
+    found = c_attribute(obj, "__dict__")
+    return found if issubclass(type(found), dict) else {}
+
+
+def entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    """The entries of a namespace whose keys are names."""
+    of_class = type(space) is types.MappingProxyType
+    items: Iterable[tuple[Any, Any]] = space.items() if of_class else dict.items(space)  # type: ignore[arg-type]
+    return [(plain(key), value) for key, value in items if issubclass(type(key), str)]
+
+
+def sizer(kind: type) -> Callable[[Any], int]:
+    """How to ask objects of a class for their bytes: by the C code of the nearest class that is written in C."""
+    for owner in mro(kind):
+        method = names_of(owner).get("__sizeof__")
+        if type(method) is types.MethodDescriptorType:
+            measure: Callable[[Any], int] = method
+            return lambda obj: measure(obj) + (GC_BYTES if gc.is_tracked(obj) else 0)
+    raise AssertionError  # object has one
+
+
+def bytes_of(obj: object) -> int:
+    """The bytes of one object, without what it refers to."""
+    return sizer(type(obj))(obj)
+
+
+def referents(obj: object) -> list[Any]:
+    """What the collector sees that the object refers to, without classes."""
+    return [held for held in gc.get_referents(obj) if not issubclass(type(held), type)] if gc.is_tracked(obj) else []
+
+
+def called(function: object) -> str:
+    """The name of a function, or of the class of another callable."""
+    if type(function) is types.FunctionType or type(function) is types.BuiltinFunctionType:
+        return plain(function.__name__)
+    return name_of(type(function))
+
+
+def loaded(name: str) -> dict[str, Any] | None:
+    """The namespace of a loaded module; None where something else stands in its place, as some libraries do."""
+    module = sys.modules.get(name)
+    return namespace(module) if issubclass(type(module), types.ModuleType) else None  # type: ignore[arg-type]
+
+
+def thread_name(thread: Thread) -> str:
+    """The name of a thread, past a property that may have replaced it."""
+    return plain(dict.get(dict_of(thread), "_name"), name_of(type(thread)))
