@@ -68,9 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlatwaterError as error:
         complain(errors, str(error))
         return error.exit_code
-    except ModuleNotFoundError as error:
-        complain(errors, f"the package {error.name} is missing. Install it with: pip install 'flatwater[train]'")
-        return FlatwaterError.exit_code
     except Terminated as ended:
         complain(errors, f"ended by {ended}", label="")
         return SIGNALLED + ended.number
@@ -98,6 +95,9 @@ def check_words(words: Sequence[str]) -> None:
 
 def last_resort(errors: Terminal, fault: Exception, words: list[str]) -> int:
     """Say what nothing below has caught. Returns the exit code."""
+    if isinstance(fault, ModuleNotFoundError):
+        complain(errors, f"the package {fault.name} is missing. Install it with: pip install 'flatwater[train]'")
+        return FlatwaterError.exit_code
     if isinstance(fault, MemoryError):
         complain(errors, "the system has no more memory for this. Ask for less, or close other programs.")
         return MemoryLimitError.exit_code
