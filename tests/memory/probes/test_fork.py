@@ -2,6 +2,9 @@
 
 import os
 import sys
+import threading
+import warnings
+from itertools import count
 
 import pytest
 
@@ -33,3 +36,34 @@ def test_a_failure_is_an_error_here(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="ended with 1"):
         in_fork(lambda: {}["missing"])
     assert "KeyError: 'missing'" in capfd.readouterr().err
+
+
+def test_a_fork_never_waits_for_a_thread_that_it_does_not_have() -> None:
+    """Another thread asks for the interpreter's lock all the time, and is not in the fork to take it."""
+    over, before = threading.Event(), sys.getswitchinterval()
+
+    def work() -> None:
+        for _ in count():
+            if over.is_set():
+                return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    sys.setswitchinterval(1e-6)
+    try:
+        assert [in_fork(lambda: 1) for _ in range(30)] == [1] * 30
+    finally:
+        sys.setswitchinterval(before)
+        over.set()
+        thread.join()
+
+
+def test_the_filters_of_warnings_are_as_they_were_and_what_was_warned_of_stays_known() -> None:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("default")
+        before = list(warnings.filters)
+        for _ in range(2):
+            warnings.warn("once", UserWarning, stacklevel=1)
+            in_fork(lambda: 1)
+        assert list(warnings.filters) == before
+    assert [str(warning.message) for warning in heard] == ["once"]

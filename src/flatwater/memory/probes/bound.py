@@ -31,6 +31,7 @@ thread_seconds: Callable[[], float] = _TIME["thread_time"]
 process_seconds: Callable[[], float] = _TIME["process_time"]
 sleep: Callable[[float], None] = _TIME["sleep"]
 
+fork: Callable[[], int] = _SYSTEM["fork"]
 process_id: Callable[[], int] = _SYSTEM["getpid"]
 names_in: Callable[[str], list[str]] = _SYSTEM["listdir"]
 """Of a folder."""

@@ -1,17 +1,17 @@
 """Work in a fork of this process: what it imports and allocates is gone when it ends."""
 
-import ctypes
 import json
 import os
 import select
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from flatwater.memory.probes.bound import monotonic, read_file
+from flatwater.memory.probes.bound import fork, monotonic, read_file
 
 LONGEST = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
@@ -30,6 +30,8 @@ LIBRARIES = {
 """Module -> library that does not bear a fork, ..."""
 DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
 """... and the same by a file that is mapped."""
+
+_UNHEARD: Any = ("ignore", None, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
 
 Work = Callable[[], Any]
 """Returns whatever JSON can hold."""
@@ -141,26 +143,18 @@ def not_to_fork_beside() -> str | None:
 
 
 def _forked() -> int:
-    """Fork as `os.fork` does. 0 in the child.
+    """Fork in one call of C: 0 in the child.
 
-    Python 3.12 and later warn there of locks that other threads hold; `work` takes none of theirs. To ignore it would
-    change the filters of the program, which then shows warnings of its own again.
+    Python 3.12 and later warn there of locks that other threads hold; `work` takes none of theirs. The list of filters
+    is changed alone: `warnings.simplefilter` would have each module forget what it has warned of, and the program would
+    show warnings of its own again.
     """
-    python = ctypes.pythonapi
-    python.PyOS_BeforeFork()
-    child = int(_fork())
-    if child == 0:
-        python.PyOS_AfterFork_Child()
-    else:
-        error = ctypes.get_errno()
-        python.PyOS_AfterFork_Parent()
-        if child < 0:
-            raise OSError(error, os.strerror(error))
-    return child
-
-
-_fork = ctypes.PyDLL(None, use_errno=True).fork
-"""Of the C library, keeping the interpreter's lock."""
+    warnings.filters.insert(0, _UNHEARD)
+    try:
+        return fork()
+    finally:
+        with suppress(ValueError):  # a hook of the program may have cleared the list
+            warnings.filters.remove(_UNHEARD)
 
 
 def _reap(child: int) -> None:
