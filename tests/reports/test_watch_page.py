@@ -205,7 +205,7 @@ def test_the_end_of_the_program_is_told(code: int, state: str, said: str) -> Non
 
 
 def test_a_program_of_which_nothing_was_seen_has_a_page() -> None:
-    found = seen(unwatched("train.py", "nothing") | {"exit_code": 1})
+    found = seen(unwatched("train.py", "no Python program was seen") | {"exit_code": 1})
     assert found.titles == PARTS
     assert charts(found) == []
     assert "Nothing was read" in found.text

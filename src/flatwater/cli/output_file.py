@@ -77,11 +77,11 @@ def write_output(path: Path, content: bytes) -> Written:
         try:
             write_object(place, content)
         except RunError as fault:
-            reason = reason or str(fault)
+            reason = reason or f"{path} cannot be written: {_reason(fault.__cause__ or fault)}"
         else:
             return Written(path if not reason else place, reason)
-    raise RunError(f"{reason} No other place takes it either.")
+    raise RunError(f"{reason}. No other place takes it either.")
 
 
-def _reason(fault: Exception) -> str:
+def _reason(fault: BaseException) -> str:
     return (fault.strerror if isinstance(fault, OSError) else None) or str(fault)

@@ -119,13 +119,13 @@ def kept_over(steps: int) -> tuple[int, int]:
     ("field", "value", "told"),
     [
         ("agents", 0, "foraging.agents = 0"),
-        ("mines", 0, "foraging.mines = 0: must be 1 or more"),
+        ("mines", 0, "foraging.mines = 0: must be 1 to 2**16"),
         ("walls", -1, "foraging.walls = -1"),
         ("size", 7, "foraging.size = 7: must be large enough for 37 mines, depots, walls and agents inside: 25 cells"),
         ("window", 10, "foraging.window = 10: must be odd, 3 to 15"),
         ("window", 17, "foraging.window = 17"),
-        ("tokens", 8, "foraging.tokens = 8: must be 16 or more"),
-        ("price", 0.0, "foraging.price = 0.0: must be positive"),
+        ("tokens", 8, "foraging.tokens = 8: must be 16 to 4096"),
+        ("price", 0.0, "foraging.price = 0.0: must be above 0"),
         ("steps", 0, "foraging.steps = 0"),
     ],
 )

@@ -149,7 +149,7 @@ def test_observations_of_another_panel_are_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: AccountConfig(position_share=0.0), r"env.account.position_share = 0.0: must be in \(0, 1\]"),
+        (lambda: AccountConfig(position_share=0.0), r"env.account.position_share = 0.0: must be above 0 and at most 1"),
         (
             lambda: TradeConfig(coefficient_max=1.0),
             r"env.trade.coefficient_max = 1.0: must be above buy_threshold",

@@ -201,7 +201,7 @@ def test_a_teacher_that_is_not_there_or_does_not_fit_is_refused(
 
 
 def test_episodes_without_steps_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"wrapped\.steps = 0: must be 1 or more"):
+    with pytest.raises(ConfigError, match=r"wrapped\.steps = 0: must be 1 to"):
         WrappedConfig(steps=0)
 
 

@@ -269,5 +269,5 @@ print(time.perf_counter() - began, *sorted(set(sys.modules) - before))
     ]
     seconds, *loaded = min((run.stdout.split() for run in runs), key=lambda words: float(words[0]))
     memory = ["memory", "memory.watch", "memory.watch.freed", "memory.watch.pytest_plugin"]
-    assert loaded == ["flatwater", "flatwater.errors", *(f"flatwater.{name}" for name in memory)]
+    assert loaded == ["flatwater", "flatwater.errors", *(f"flatwater.{name}" for name in memory), "flatwater.printable"]
     assert float(seconds) < 0.02  # 1.5 ms on a quiet machine
