@@ -6,8 +6,8 @@ A pipe waits for a writer that never comes, and a device such as /dev/zero never
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from flatwater.units import format_bytes
 
@@ -30,7 +30,7 @@ def irregular(mode: int) -> str:
     return next((name for holds, name in _KINDS if holds(mode)), "")
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """The file, opened for reading.
 
     Raises:

@@ -148,7 +148,7 @@ def interface_of(command: tuple[str, ...]) -> type[Any]:
 
 def run(command: tuple[str, ...], options: Sequence[str]) -> int:
     """Read the options into the command's class and call it."""
-    interface = interface_of(command)
+    interface: object = interface_of(command)
     program = " ".join(("flatwater", *command))
     read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
     return read(program, options)()

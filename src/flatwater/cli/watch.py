@@ -1,7 +1,7 @@
 """`flatwater watch [options] -- COMMAND ...`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -90,7 +90,11 @@ class Watch:
         console = terminal(errors=True)
         for line in lines_of(summary, before):
             console.print(line, soft_wrap=True)
-        for named, made in ((self.json, lambda: text), (self.html, lambda: _page(summary))):
+        makers: list[tuple[str | Path | None, Callable[[], str]]] = [
+            (self.json, lambda: text),
+            (self.html, lambda: _page(summary)),
+        ]
+        for named, made in makers:
             if named is None or named == "-":
                 continue
             try:

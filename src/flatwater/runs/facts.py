@@ -29,12 +29,14 @@ def versions() -> dict[str, str]:
     }
 
 
-def changes(saved: Mapping[str, Any]) -> list[str]:
+def changes(saved: object) -> list[str]:
     """What the numbers depend on and is another now, a line each: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
     Args:
-        saved: `versions` of a checkpoint; an older one may say less.
+        saved: `versions` of a checkpoint; an older one may say less, and one that was made by hand anything.
     """
+    if not isinstance(saved, Mapping):
+        return [f"versions {saved!r} when it was saved"]
     now = versions()
     return [
         f"{name} {saved[name]} when it was saved, {now[name]} now"

@@ -161,7 +161,7 @@ def restore_run(
             f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
             f"Put {folder.named.config} or the data back as they were, or start a new run."
         )
-    if others := changes(manifest.facts.get("versions", {})):
+    if others := changes(manifest.facts.get("versions")):
         say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
     restore_(composed.trainer.run, intact)
     composed.rebuild_()

@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from flatwater.memory.probes.bound import fork, monotonic, read_file
 
@@ -149,12 +149,13 @@ def _forked() -> int:
     is changed alone: `warnings.simplefilter` would have each module forget what it has warned of, and the program would
     show warnings of its own again.
     """
-    warnings.filters.insert(0, _UNHEARD)
+    filters = cast("list[Any]", warnings.filters)
+    filters.insert(0, _UNHEARD)
     try:
         return fork()
     finally:
         with suppress(ValueError):  # a hook of the program may have cleared the list
-            warnings.filters.remove(_UNHEARD)
+            filters.remove(_UNHEARD)
 
 
 def _reap(child: int) -> None:
