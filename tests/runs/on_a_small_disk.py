@@ -39,7 +39,11 @@ def fill_at_the_first_round(disk: Path) -> None:
     """Fill the disk in the moment when the first round's checkpoint gets its name: what comes next finds no room."""
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
-        if event == "os.rename" and str(arguments[1]).endswith("000001.000000.json") and not (disk / "ballast").exists():
+        if (
+            event == "os.rename"
+            and str(arguments[1]).endswith("000001.000000.json")
+            and not (disk / "ballast").exists()
+        ):
             fill(disk)
 
     sys.addaudithook(watch)
