@@ -1,4 +1,4 @@
-"""Files of a run that a person edited or a disk spoiled: the page, the screen and the list name them, and never break."""
+"""Files of a run that a person edited or a disk spoiled: what shows the run names them, and never breaks."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run leaves at its end, read back for its page and checked: a person may have edited it, or a disk spoiled it."""
+"""What a run leaves at its end, read back and checked: a person may have edited it, or a disk spoiled it."""
 
 import io
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ def read_result(path: Path, kind: Kind) -> dict[str, Any] | None:
         _require_result(found, kind)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as fault:
+    except (OSError, TypeError, ValueError) as fault:
         raise _damaged(path, fault) from fault
     result: dict[str, Any] = found
     return result
@@ -39,13 +39,13 @@ def read_result(path: Path, kind: Kind) -> dict[str, Any] | None:
 
 def _require_result(found: object, kind: Kind) -> None:
     if not isinstance(found, dict):
-        raise ValueError(f"{shown(found)}: must have keys")
+        raise TypeError(f"{shown(found)}: must have keys")
     for name in kind.said:
         if not isinstance(found.get(name), str | int):
-            raise ValueError(f"{name} = {shown(found.get(name))}: must be a text or a whole number")
+            raise TypeError(f"{name} = {shown(found.get(name))}: must be a text or a whole number")
     rows = found.get(kind.players)
     if not isinstance(rows, dict):
-        raise ValueError(f"{kind.players} = {shown(rows)}: must be rows of numbers")
+        raise TypeError(f"{kind.players} = {shown(rows)}: must be rows of numbers")
     for row in rows.values():
         _require_numbers(row, (kind.headline.key, *(number.key for number in kind.numbers)))
     importance = found.get("importance") or {}
@@ -54,7 +54,7 @@ def _require_result(found: object, kind: Kind) -> None:
 
 def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -> None:
     if not isinstance(row, dict):
-        raise ValueError(f"{shown(row)}: must have keys")
+        raise TypeError(f"{shown(row)}: must have keys")
     for name in names:
         value = row.get(name)
         if not (is_number(value) or (empty and value is None)):

@@ -61,9 +61,10 @@ def line_of(record: Mapping[str, Any], path: Path) -> LedgerLine:
     """
     try:
         return _line_of(record)
-    except ValueError as fault:
+    except (TypeError, ValueError) as fault:
         raise RunError(
-            f"{path}: the line of round {record['round']} cannot be read: {fault}. Restore the file, or delete that line."
+            f"{path}: the line of round {record['round']} cannot be read: {fault}. Restore the file, or delete that "
+            "line."
         ) from fault
 
 
@@ -115,7 +116,7 @@ def _maybe(record: Mapping[str, Any], name: str) -> int | None:
 def _keyed(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = record.get(name) or {}
     if not isinstance(found, dict):
-        raise ValueError(f"{shown(name)} = {shown(found)}: must have keys")
+        raise TypeError(f"{shown(name)} = {shown(found)}: must have keys")
     return found
 
 
@@ -146,12 +147,10 @@ def read_plan(path: Path) -> Plan | None:
     """
     try:
         found = parsed(read_regular(path))
-        if not isinstance(found, dict):
-            raise ValueError("it has no keys")  # noqa: TRY301  (told like every other fault of the file)
-        return _plan_of(found)
+        return _plan_of(_keyed({"plan": found}, "plan"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as fault:
+    except (OSError, TypeError, ValueError) as fault:
         raise RunError(f"{path}: cannot be read as a plan ({fault}). Restore the file, or delete it.") from fault
 
 
