@@ -62,6 +62,14 @@ def test_only_a_panel_is_replaced(capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(path.name for path in Path().iterdir() if path.name.startswith(".")) == []
 
 
+def test_the_draft_of_a_killed_import_goes_with_the_next() -> None:
+    drafts = {name: Path(name) for name in (".market.0123abcd.tmp", ".other.0123abcd.tmp", ".market.mine.tmp")}
+    for draft in drafts.values():
+        draft.write_text("half a panel")
+    assert imported("market") == 0
+    assert [name for name, draft in drafts.items() if not draft.exists()] == [".market.0123abcd.tmp"]
+
+
 @pytest.mark.slow
 def test_a_killed_import_leaves_the_old_panel() -> None:
     """Twenty kills at other moments, each followed by a look at the whole file."""
@@ -79,6 +87,8 @@ def test_a_killed_import_leaves_the_old_panel() -> None:
             time.sleep(whole * (part + 1) / 20)
             importing.send_signal(signal.SIGKILL)
         assert open_panel(Path("market")).fingerprint in {before, after}
+    assert imported("market") == 0
+    assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == [], "killed ones leave no draft"
 
 
 @pytest.mark.parametrize("price", ["1e39", "1e300", "3.5e38", "1e31", "1e-31", "1e-46", "5e-324", "9" * 400])

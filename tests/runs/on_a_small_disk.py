@@ -11,8 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
@@ -20,30 +18,41 @@ from conftest import OPTIONS
 
 from flatwater.cli.main import main
 
-BLOCK = bytes(1 << 12)
+BLOCKS = (1 << 20, 1 << 12)
+"""Bytes written at a time: first much, then as little as a disk gives."""
 
 
-def fill(disk: Path, first: Path) -> None:
-    """Write until nothing goes on the disk, as soon as the first round is saved."""
-    while not first.exists():
-        time.sleep(0.0005)
+def fill(disk: Path) -> None:
+    """Write until nothing goes on the disk."""
     ballast = os.open(disk / "ballast", os.O_CREAT | os.O_WRONLY)
-    try:
-        while os.write(ballast, BLOCK):
-            pass
-    except OSError as full:
-        if full.errno != errno.ENOSPC:
-            raise
-    finally:
-        os.close(ballast)
+    for size in BLOCKS:
+        try:
+            while os.write(ballast, bytes(size)):
+                pass
+        except OSError as full:
+            if full.errno != errno.ENOSPC:
+                raise
+    os.close(ballast)
+
+
+def fill_at_the_first_round(disk: Path) -> None:
+    """Fill the disk in the moment when the first round's checkpoint gets its name: what comes next finds no room."""
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if (
+            event == "os.rename"
+            and str(arguments[1]).endswith("000001.000000.json")
+            and not (disk / "ballast").exists()
+        ):
+            fill(disk)
+
+    sys.addaudithook(watch)
 
 
 def train_on(disk: Path, folder: Path, kind: str, rounds: str) -> int:
     run = disk / "run"
-    filler = threading.Thread(target=fill, args=(disk, run / "checkpoints" / "000001.000000.json"))
-    filler.start()
+    fill_at_the_first_round(disk)
     code = main(["train", kind, *OPTIONS[kind], "--rounds", rounds, "--run", str(run)])
-    filler.join()
     shutil.copytree(run, folder / "full")
     (disk / "ballast").unlink()
     ended = main(["resume", str(run)])

@@ -19,7 +19,7 @@ PATHS = st.from_regex(r"[a-z]{1,3}(\.[a-z]{1,3}){0,3}", fullmatch=True)
 def test_the_parts_add_up_to_what_is_resident(owned: dict[str, int], numbers: int, rest: int) -> None:
     held = sum(owned.values()) + numbers
     record = {"round": 1, "file_mapped": 70, "base": 50, "slack": 3, "unaccounted": rest, "owned": owned}
-    line = line_of(record | {"owned_bytes": held, "resident": 70 + 50 + 3 + rest + held})
+    line = line_of(record | {"owned_bytes": held, "resident": 70 + 50 + 3 + rest + held}, LEDGER)
     for most in (0, 2, 100):
         found = parts(line, largest_groups([line], most))
         assert sum(found.values()) == line.resident
@@ -33,7 +33,7 @@ def test_the_parts_add_up_to_what_is_resident(owned: dict[str, int], numbers: in
 def test_planned_and_held_are_complete(owned: dict[str, int], missing: dict[str, int], numbers: int) -> None:
     planned = missing | {path: size + 1 for path, size in owned.items()}
     plan = Plan(owners=planned, transients={}, base_bytes=1, limits={"all": 1})
-    line = line_of({"round": 1, "owned": owned, "owned_bytes": sum(owned.values()) + numbers})
+    line = line_of({"round": 1, "owned": owned, "owned_bytes": sum(owned.values()) + numbers}, LEDGER)
     rows = held_against(plan, line)
     assert sum(row[1] for row in rows) == plan.total_bytes
     assert sum(row[2] for row in rows) == sum(owned.values()) + (numbers if sum(owned.values()) + numbers else 0)
@@ -42,6 +42,9 @@ def test_planned_and_held_are_complete(owned: dict[str, int], missing: dict[str,
         assert listed[path] == (size + 1, size)
     for path, size in missing.items():
         assert path in owned or size <= 8 or listed[path] == (size, 0)
+
+
+LEDGER = Path("ledger.jsonl")
 
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -58,7 +61,7 @@ def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_says_less_reads_as_zero() -> None:
-    line = line_of({"round": 4, "allocator": None, "cuda": None})
+    line = line_of({"round": 4, "allocator": None, "cuda": None}, LEDGER)
     assert (line.round, line.resident, line.owned_bytes, line.phases) == (4, 0, 0, {})
     assert line.in_use is None
     assert line.cuda_allocated is None

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 from object_store import ObjectStore
 
@@ -75,7 +76,34 @@ def test_the_lock_of_a_dead_process_of_this_machine_is_free_at_once(objects: Obj
 
 def test_a_process_number_that_came_again_is_another_process(objects: Objects) -> None:
     take(objects)
-    written(objects, began=1000.0)
+    written(objects, ticks=1)
+    assert take(objects)[0].is_held()
+
+
+def test_the_start_of_a_process_is_counted_from_that_of_the_machine(objects: Objects) -> None:
+    """So whoever sets the clock makes no living process a dead one."""
+    take(objects)
+    found = holder(objects)
+    assert found is not None
+    assert found.ticks is not None
+    seconds = found.ticks / os.sysconf("SC_CLK_TCK")
+    assert seconds == pytest.approx(psutil.Process().create_time() - psutil.boot_time(), abs=2)
+
+
+def test_the_lock_of_an_older_version_counts_by_its_last_sign_of_life(objects: Objects) -> None:
+    """It says by a clock when its process was started, which tells nothing."""
+    take(objects)
+    old = {name: value for name, value in asdict(written(objects)).items() if name != "ticks"} | {"began": 1000.5}
+    objects.put(LOCK, json.dumps(old).encode())
+    with pytest.raises(LockedError, match="writes here"):
+        take(objects)
+    objects.put(LOCK, json.dumps(old | {"renewed": ago(STALE_SECONDS + 1)}).encode())
+    assert take(objects)[0].is_held()
+
+
+def test_a_process_number_beyond_all_is_nobody(objects: Objects) -> None:
+    take(objects)
+    written(objects, pid=2**70)
     assert take(objects)[0].is_held()
 
 
@@ -89,7 +117,7 @@ def test_a_try_that_failed_after_it_had_the_lock_has_it_still(objects: Objects) 
 
 def test_of_many_that_find_a_lock_left_behind_one_gets_it(objects: Objects) -> None:
     take(objects)
-    written(objects, began=1000.0)
+    written(objects, ticks=1)
     ready, taken, late = threading.Barrier(8), list[Lock](), list[str]()
 
     def attempt() -> None:
@@ -112,7 +140,7 @@ def test_of_many_that_find_a_lock_left_behind_one_gets_it(objects: Objects) -> N
 def test_who_comes_when_another_has_just_taken_over_is_late(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other takes over, and is done with it, between this one's look at the lock and its next request."""
     take(objects)
-    written(objects, began=1000.0)
+    written(objects, ticks=1)
     first: list[Lock] = []
 
     def left_behind(_: Holder) -> bool:

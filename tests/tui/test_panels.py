@@ -64,7 +64,7 @@ def test_no_line_is_wider_than_its_place(tmp_path: Path, width: int) -> None:
 
 def test_a_gpu_is_shown_where_there_is_one() -> None:
     record = ledger_line(3) | {"cuda": {"allocated": 3 << 30, "reserved": 4 << 30}}
-    assert "GPU 3 GiB of 4 GiB reserved" in panels.memory(line_of(record), 160).plain
+    assert "GPU 3 GiB of 4 GiB reserved" in panels.memory(line_of(record, Path("ledger.jsonl")), 160).plain
 
 
 def test_what_is_off_plan_is_told(tmp_path: Path) -> None:

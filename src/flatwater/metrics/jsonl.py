@@ -11,8 +11,15 @@ from collections.abc import Mapping
 from io import FileIO
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
+from flatwater.storage.content import parsed
 from flatwater.storage.directory import telling, write_object
+
+Record = dict[str, Any]
+MOST_ROUNDS = 1 << 53
+"""A larger number is no round that anybody trained, and no float holds it."""
+MOST_NUMBER = 1.7e308
 
 
 class JsonlSink:
@@ -87,13 +94,24 @@ def is_kept(line: bytes, resume_at: int) -> bool:
     return found is not None and found <= resume_at
 
 
-def round_of(line: bytes) -> int | None:
-    """The round that a line is about; None where the line is half-written or no record."""
+def record_of(line: bytes) -> Record | None:
+    """The record that a line holds; None where the line is half-written or no record of a round."""
     if not line.endswith(b"\n"):
         return None
     try:
-        record = json.loads(line)
+        record = parsed(line)
     except ValueError:
         return None
     found = record.get("round") if isinstance(record, dict) else None
-    return found if isinstance(found, int) else None
+    return record if type(found) is int and 0 <= found <= MOST_ROUNDS else None
+
+
+def round_of(line: bytes) -> int | None:
+    """The round that a line is about; None where the line is half-written or no record."""
+    record = record_of(line)
+    return None if record is None else int(record["round"])
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of a record can be drawn and counted with: JSON knows numbers that no float holds."""
+    return isinstance(value, int | float) and -MOST_NUMBER <= value <= MOST_NUMBER

@@ -4,17 +4,14 @@ A line that is half-written, which the last one of a running or killed run can b
 whole.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flatwater.errors import RunError
-from flatwater.metrics.jsonl import round_of
-
-Record = dict[str, Any]
+from flatwater.metrics.jsonl import Record, record_of
+from flatwater.regular import open_regular
 
 
 def thinned(count: int, most: int) -> list[int]:
@@ -35,12 +32,13 @@ def read_records(path: Path, most: int | None = None) -> list[Record]:
         RunError: the file cannot be read, or one of the wanted lines but the last is damaged.
     """
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        with open_regular(path) as file:
+            lines = file.readlines()
     except FileNotFoundError:
         return []
     except OSError as fault:
         raise _unreadable(path, fault) from fault
-    if lines and round_of(lines[-1]) is None:
+    if lines and record_of(lines[-1]) is None:
         lines.pop()
     wanted = range(len(lines)) if most is None else thinned(len(lines), most)
     return [_record(path, lines[at]) for at in wanted]
@@ -77,17 +75,17 @@ def appended_(tail: Tail) -> Iterator[Record]:
         RunError: the file cannot be read, or a line that others follow is damaged.
     """
     try:
-        with tail.path.open("rb") as file:
+        with open_regular(tail.path) as file:
             file.seek(tail.read)
             damaged = False
             for line in file:
                 if damaged:
                     raise _damaged(tail.path)
-                if round_of(line) is None:
+                if (record := record_of(line)) is None:
                     damaged = True
                     continue
                 tail.read += len(line)
-                yield json.loads(line)
+                yield record
     except FileNotFoundError:
         return
     except OSError as fault:
@@ -95,9 +93,8 @@ def appended_(tail: Tail) -> Iterator[Record]:
 
 
 def _record(path: Path, line: bytes) -> Record:
-    if round_of(line) is None:
+    if (found := record_of(line)) is None:
         raise _damaged(path)
-    found: Record = json.loads(line)
     return found
 
 

@@ -1,12 +1,13 @@
 """`metrics.jsonl` back as columns, one number a round, for reports, tables and tests."""
 
-import json
 from collections.abc import Sequence
 from math import isfinite, nan
 from pathlib import Path
 
 from flatwater.errors import RunError
-from flatwater.metrics.jsonl import round_of
+from flatwater.metrics.jsonl import Record, is_number, record_of
+from flatwater.printable import shown
+from flatwater.regular import open_regular
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:
@@ -19,7 +20,7 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
         RunError: the file cannot be read, or a line other than the last is damaged.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             lines = file.readlines()
     except OSError as fault:
         raise RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?") from fault
@@ -35,13 +36,25 @@ def known(rounds: Sequence[float], values: Sequence[float]) -> tuple[list[float]
 
 
 def _is_torn(lines: list[bytes], number: int) -> bool:
-    return number == len(lines) and round_of(lines[-1]) is None
+    return number == len(lines) and record_of(lines[-1]) is None
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, float]:
-    if round_of(line) is None:
+    found = record_of(line)
+    if found is None:
         raise RunError(f"{path}: line {number} is not a record of a round. Restore the file, or delete that line.")
-    found = json.loads(line)
-    if not all(value is None or isinstance(value, int | float) for value in found.values()):
-        raise RunError(f"{path}: line {number} holds what is no number. Restore the file, or delete that line.")
+    require_numbers(path, found)
     return {name: nan if value is None else float(value) for name, value in found.items()}
+
+
+def require_numbers(path: Path, record: Record) -> None:
+    """That a line of `metrics.jsonl` holds numbers and nothing else.
+
+    Raises:
+        RunError: it holds something else.
+    """
+    odd = next((name for name, value in record.items() if value is not None and not is_number(value)), None)
+    if odd is not None:
+        raise RunError(
+            f"{path}: {shown(odd)} of round {record['round']} is no number. Restore the file, or delete that line."
+        )

@@ -5,19 +5,21 @@ The file is written beside its place and renamed into it, so a reader sees the o
 """
 
 import hashlib
+import itertools
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from flatwater.errors import DataError
+from flatwater.errors import DataError, RunError
 from flatwater.panel.panel import FEATURES, Panel
 from flatwater.regular import irregular, open_regular
+from flatwater.storage.directory import remove_strays, replace_whole
 
 _FORMAT = "flatwater-panel-1"
 _LARGEST_HEADER = 16 << 20
@@ -35,7 +37,10 @@ def save_panel(panel: Panel, path: Path) -> None:
     arrays = {"values": panel.values, "dates": panel.dates, "investable": panel.investable, "valid": panel.valid}
     header = _header(arrays, panel)
     try:
-        _replace(path.resolve(), header, arrays)
+        place = path.resolve()
+        with suppress(RunError):  # another user's, say, only costs room
+            remove_strays(place.parent, of=place.name)
+        replace_whole(place, itertools.chain((struct.pack("<Q", len(header)) + header,), _blocks(arrays)))
     except OSError as wrong:
         raise DataError(f"{path}: the panel cannot be written: {wrong.strerror}. Choose another place.") from wrong
 
@@ -134,29 +139,6 @@ def _digest(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
     for block in blocks:
         digest.update(block)
     return digest.hexdigest()
-
-
-def _replace(path: Path, header: bytes, arrays: dict[str, np.ndarray]) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(struct.pack("<Q", len(header)) + header)
-            for block in _blocks(arrays):
-                file.write(block)
-            file.flush()
-            # mkstemp makes private files; a panel is shared like any other file that the user writes.
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(file.fileno(), 0o666 & ~mask)
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:

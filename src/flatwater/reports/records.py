@@ -3,7 +3,6 @@
 A file that is not there (an older run, a run in training) leaves its field empty, and the page says so.
 """
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,17 +13,17 @@ import polars as pl
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.config.toml import read_toml
-from flatwater.errors import RunError
 from flatwater.memory.leaks.finding import Finding
 from flatwater.memory.planner import Plan
-from flatwater.metrics.lines import Record, read_records, thinned
+from flatwater.metrics.lines import read_records, thinned
 from flatwater.metrics.reader import read_metrics
 from flatwater.runs.findings import finding_of, newest
 from flatwater.runs.folder import RunFolder, open_folder
 from flatwater.runs.kind import Kind
 from flatwater.runs.kinds import kind_of, rounds_of
 from flatwater.runs.listing import state_of
-from flatwater.runs.statements import LedgerLine, line_of, read_plan
+from flatwater.runs.results import EQUITY, LIVES, TRADES, read_result, read_table
+from flatwater.runs.statements import LedgerLine, alarms_of, line_of, read_plan
 
 MOST_POINTS = 500
 """Points of a curve: more than a screen can show, and few enough for a page of any run."""
@@ -52,7 +51,8 @@ class RunRecords:
     ledger: list[LedgerLine]
     """Thinned like the metrics, with the first and the last line."""
     findings: list[tuple[int, Finding]]
-    alarms: list[Record]
+    alarms: list[tuple[int, str]]
+    """With their rounds."""
     result: dict[str, Any] | None
     equity: pl.DataFrame | None
     trades: pl.DataFrame | None
@@ -70,13 +70,14 @@ def read_run(path: Path) -> RunRecords:
     """
     folder = open_folder(path)
     config = read_toml(folder.config)
+    kind = kind_of(config, str(folder.config))
     columns = read_metrics(folder.metrics) if folder.metrics.is_file() else {}
     rounds, seen = rounds_of(config, str(folder.config)), columns.get("round", [])
     done = int(seen[-1]) if seen else 0
     kept = thinned(len(seen), MOST_POINTS)
     return RunRecords(
         path=path,
-        kind=kind_of(config, str(folder.config)),
+        kind=kind,
         state=state_of(folder, done, rounds),
         rounds=max(rounds, done),
         done=done,
@@ -86,13 +87,17 @@ def read_run(path: Path) -> RunRecords:
         metrics={name: [column[at] for at in kept] for name, column in columns.items()},
         crowned=_crowned(columns),
         plan=read_plan(folder.plan),
-        ledger=[line_of(record) for record in read_records(folder.ledger, MOST_POINTS)],
-        findings=newest(finding_of(record) for record in read_records(folder.findings)),
-        alarms=read_records(folder.alarms),
-        result=_read_json(folder.result),
-        equity=_read_frame(folder.equity),
-        trades=_read_frame(folder.trades),
-        lives=_read_frame(folder.lives),
+        ledger=[line_of(record, folder.ledger) for record in read_records(folder.ledger, MOST_POINTS)],
+        findings=newest(finding_of(record, folder.findings) for record in read_records(folder.findings)),
+        alarms=[
+            (record["round"], told)
+            for record in read_records(folder.alarms)
+            for told in alarms_of(record, folder.alarms)
+        ],
+        result=read_result(folder.result, kind),
+        equity=read_table(folder.equity, EQUITY),
+        trades=read_table(folder.trades, TRADES),
+        lives=read_table(folder.lives, LIVES),
         checkpoints=_checkpoints(folder),
     )
 
@@ -105,29 +110,6 @@ def _crowned(columns: dict[str, list[float]]) -> list[tuple[float, float]]:
         if new == 1
     ]
     return [found[at] for at in thinned(len(found), MOST_POINTS)]
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except ValueError as fault:
-        raise RunError(
-            f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew."
-        ) from fault
-    return found
-
-
-def _read_frame(path: Path) -> pl.DataFrame | None:
-    if not path.is_file():
-        return None
-    try:
-        return pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as fault:
-        raise RunError(
-            f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew."
-        ) from fault
 
 
 def _checkpoints(folder: RunFolder) -> list[Manifest]:

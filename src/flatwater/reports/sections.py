@@ -133,7 +133,7 @@ def speed(run: RunRecords) -> Iterator[Html | Chart]:
 
 def alarms(run: RunRecords) -> Iterator[Html]:
     """What the run warned of, once for each kind."""
-    told = [(record["round"], alarm) for record in run.alarms for alarm in record.get("alarms", ())]
+    told = run.alarms
     if not told:
         yield paragraph("The run warned of nothing.", class_="calm")
         return

@@ -5,16 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from flatwater.errors import RunError
-from flatwater.memory.leaks.finding import Finding, Verdict
+from flatwater.memory.leaks.finding import Finding
 from flatwater.regular import RESULT_BYTES, read_regular
-
-NUMBERS = ("bytes_per_step", "share", "count")
-MAYBE = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step")
-TEXTS = ("owner", "what", "advice", "fingerprint", "unit")
-"""Fields of a finding by what they must be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,28 +94,10 @@ def watch_of(summary: Mapping[str, Any]) -> WatchRecords:
         cost_bytes=int(_number(cost["bytes"])),
         processes=int(_number(summary["processes"])),
         exit_code=None if code is None else int(_number(code)),
-        findings=tuple(_finding(record) for record in summary["findings"]),
+        findings=tuple(Finding.from_json(record) for record in summary["findings"]),
         unseen=tuple(_text(sentence) for sentence in summary["unseen"]),
         series=_series(summary.get("series", {})),
     )
-
-
-def _finding(record: dict[str, Any]) -> Finding:
-    found = Finding.from_json(record)
-    values = vars(found)
-    if found.verdict not in get_args(Verdict):
-        raise ValueError(f"verdict = {found.verdict!r}: must be one of {', '.join(get_args(Verdict))}")
-    for name in TEXTS:
-        _text(values[name])
-    for number in (*(values[name] for name in NUMBERS), *found.interval):
-        _number(number)
-    for name in MAYBE:
-        if values[name] is not None:
-            _number(values[name])
-    made = () if found.made_at is None else (found.made_at.file, found.made_at.function, found.made_at.operation)
-    for text in (*found.holders, *made, found.redundancy or ""):
-        _text(text)
-    return found
 
 
 def _series(columns: Mapping[str, Any]) -> Series:

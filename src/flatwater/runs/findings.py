@@ -1,6 +1,7 @@
 """The findings of a run, read back from `findings.jsonl`, and in words for the page and the screen."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from flatwater.errors import RunError
@@ -22,7 +23,7 @@ GRAVE: frozenset[Verdict] = frozenset({"leak", "backlog", "native", "slowdown"})
 """Verdicts that end badly if nobody acts; the others are told so that nobody takes them for a leak."""
 
 
-def finding_of(record: dict[str, Any]) -> tuple[int, Finding]:
+def finding_of(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
     """A line of `findings.jsonl`: the round in which it was found, and the finding.
 
     Raises:
@@ -30,9 +31,9 @@ def finding_of(record: dict[str, Any]) -> tuple[int, Finding]:
     """
     try:
         return record["round"], Finding.from_json({name: record[name] for name in record if name != "round"})
-    except (KeyError, TypeError, ValueError) as fault:
+    except (KeyError, TypeError, ValueError, OverflowError) as fault:
         raise RunError(
-            f"findings.jsonl: the line of round {record.get('round')} cannot be read ({fault!r}). "
+            f"{path}: the line of round {record.get('round')} cannot be read ({fault!r}). "
             "Show the run with the version of Flatwater that trained it."
         ) from fault
 

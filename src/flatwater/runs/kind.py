@@ -51,3 +51,5 @@ class Kind:
     headline: Headline
     numbers: tuple[Number, ...]
     """Of a row, the most important first."""
+    said: tuple[str, ...]
+    """Fields of result.json that say on what it was measured."""

@@ -3,7 +3,6 @@
 `ledger.jsonl` has a line a round. What a line does not say is 0 or empty: the ledger of another version may say less.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,14 @@ from typing import Any
 from flatwater.errors import RunError
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, grouped
+from flatwater.printable import shown
+from flatwater.regular import read_regular
+from flatwater.storage.content import parsed
 
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
 OTHERS, NUMBERS = "other owners", "single numbers"
+MOST_BYTES = 1 << 62
+"""No machine has more."""
 DEPTH = 2
 """Parts of an owner's path that name its group: `learner.actor_adam` of `learner.actor_adam.exp_avg`."""
 
@@ -49,9 +53,24 @@ class LedgerLine:
     phases: Mapping[str, Effort]
 
 
-def line_of(record: Mapping[str, Any]) -> LedgerLine:
-    """A record of `ledger.jsonl` with its types."""
-    allocator, cuda, owned = record.get("allocator") or {}, record.get("cuda") or {}, record.get("owned") or {}
+def line_of(record: Mapping[str, Any], path: Path) -> LedgerLine:
+    """A record of `ledger.jsonl` with its types.
+
+    Raises:
+        RunError: a value is of another kind.
+    """
+    try:
+        return _line_of(record)
+    except (TypeError, ValueError) as fault:
+        raise RunError(
+            f"{path}: the line of round {record['round']} cannot be read: {fault}. Restore the file, or delete that "
+            "line."
+        ) from fault
+
+
+def _line_of(record: Mapping[str, Any]) -> LedgerLine:
+    allocator, cuda = _keyed(record, "allocator"), _keyed(record, "cuda")
+    owned = {name: _whole(_keyed(record, "owned"), name) for name in _keyed(record, "owned")}
     return LedgerLine(
         round=record["round"],
         resident=_whole(record, "resident"),
@@ -62,25 +81,57 @@ def line_of(record: Mapping[str, Any]) -> LedgerLine:
         base=_whole(record, "base"),
         slack=_whole(record, "slack"),
         unaccounted=_whole(record, "unaccounted"),
-        in_use=allocator.get("in_use"),
-        cuda_allocated=cuda.get("allocated"),
-        cuda_reserved=cuda.get("reserved"),
+        in_use=_maybe(allocator, "in_use"),
+        cuda_allocated=_maybe(cuda, "allocated"),
+        cuda_reserved=_maybe(cuda, "reserved"),
         processes=_whole(record, "processes"),
         envs=_whole(record, "envs"),
         threads=_whole(record, "threads"),
         files=_whole(record, "files"),
         budget=_whole(record, "budget"),
-        phases={name: _effort(found) for name, found in (record.get("phases") or {}).items()},
+        phases={name: _effort(_keyed(_keyed(record, "phases"), name)) for name in _keyed(record, "phases")},
     )
 
 
 def _effort(record: Mapping[str, Any]) -> Effort:
-    peak = record.get("peak")
-    return Effort(record.get("seconds") or 0.0, record.get("cpu_seconds") or 0.0, _whole(record, "steps"), peak)
+    seconds, cpu_seconds = _number(record, "seconds"), _number(record, "cpu_seconds")
+    return Effort(seconds, cpu_seconds, _whole(record, "steps"), _maybe(record, "peak"))
+
+
+def _number(record: Mapping[str, Any], name: str) -> float:
+    found = record.get(name) or 0.0
+    if not isinstance(found, int | float) or not -MOST_BYTES < found < MOST_BYTES:
+        raise ValueError(f"{shown(name)} = {shown(found)}: must be a number")
+    return found
 
 
 def _whole(record: Mapping[str, Any], name: str) -> int:
-    return int(record.get(name) or 0)
+    return int(_number(record, name))
+
+
+def _maybe(record: Mapping[str, Any], name: str) -> int | None:
+    return None if record.get(name) is None else _whole(record, name)
+
+
+def _keyed(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = record.get(name) or {}
+    if not isinstance(found, dict):
+        raise TypeError(f"{shown(name)} = {shown(found)}: must have keys")
+    return found
+
+
+def alarms_of(record: Mapping[str, Any], path: Path) -> list[str]:
+    """What a line of `alarms.jsonl` tells.
+
+    Raises:
+        RunError: it is no list of texts.
+    """
+    found = record.get("alarms") or []
+    if not isinstance(found, list) or not all(isinstance(told, str) for told in found):
+        raise RunError(
+            f"{path}: the alarms of round {record['round']} are no texts. Restore the file, or delete that line."
+        )
+    return found
 
 
 def rate(effort: Effort) -> float:
@@ -95,19 +146,34 @@ def read_plan(path: Path) -> Plan | None:
         RunError: the file is no plan.
     """
     try:
-        found = json.loads(path.read_text())
-        return Plan(
-            owners=found["owners"],
-            transients=found.get("transients") or {},
-            base_bytes=found["base_bytes"],
-            limits=found.get("limits") or {"limit": found["limit_bytes"]},
-            budget=found.get("budget_bytes"),
-            suggestions=tuple(found.get("suggestions") or ()),
-        )
+        found = parsed(read_regular(path))
+        return _plan_of(_keyed({"plan": found}, "plan"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as fault:
-        raise RunError(f"{path}: cannot be read as a plan ({fault!r}). Restore the file, or delete it.") from fault
+    except (OSError, TypeError, ValueError) as fault:
+        raise RunError(f"{path}: cannot be read as a plan ({fault}). Restore the file, or delete it.") from fault
+
+
+def _plan_of(found: Mapping[str, Any]) -> Plan:
+    limits = _sizes(found, "limits") or {"limit": _whole(found, "limit_bytes")}
+    suggestions = found.get("suggestions") or []
+    if min(limits.values()) <= 0 or not found.get("owners"):
+        raise ValueError("owners, or limits, are missing")
+    if not isinstance(suggestions, list) or not all(isinstance(each, str) for each in suggestions):
+        raise ValueError("suggestions: must be texts")
+    return Plan(
+        owners=_sizes(found, "owners"),
+        transients=_sizes(found, "transients"),
+        base_bytes=_whole(found, "base_bytes"),
+        limits=limits,
+        budget=_maybe(found, "budget_bytes"),
+        suggestions=tuple(suggestions),
+    )
+
+
+def _sizes(record: Mapping[str, Any], name: str) -> dict[str, int]:
+    sizes = _keyed(record, name)
+    return {each: _whole(sizes, each) for each in sizes}
 
 
 def largest_groups(lines: Iterable[LedgerLine], most: int) -> list[str]:

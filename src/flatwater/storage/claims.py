@@ -7,6 +7,7 @@ to be gone because it ran on this machine.
 
 import hashlib
 import json
+import os
 import secrets
 import socket
 from contextlib import suppress
@@ -14,11 +15,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import psutil
-
 from flatwater.errors import ConfigError, RunError
 from flatwater.storage.content import fitted, parsed
 from flatwater.storage.objects import Objects
+from flatwater.storage.processes import started
 from flatwater.units import format_duration
 
 LOCK = "lock.json"
@@ -38,12 +38,14 @@ class Holder:
     token: str
     host: str
     boot: str
-    """Tells the machine from others of its name, and from itself before it was started again."""
+    """Tells the machine from others of its name, and from itself before it was started again; empty where it does not
+    tell."""
     pid: int
-    began: float
-    """When the process was started, by its machine's clock: process numbers come again."""
     renewed: str
     """In UTC (ISO 8601)."""
+    ticks: int | None = None
+    """When the process was started, counted from the machine's start: process numbers come again. None in a lock of a
+    version that wrote the time of a clock instead, which anybody may set."""
 
     @property
     def age(self) -> float:
@@ -53,8 +55,9 @@ class Holder:
     @property
     def is_left_behind(self) -> bool:
         """Whether its process is gone, as far as can be told from here."""
-        if self.boot == _boot():
-            return not _is_alive(self.pid, self.began)
+        if self.ticks is not None and self.boot and self.boot == _boot():
+            with suppress(PermissionError):  # the system does not tell: as of another machine
+                return started(self.pid) != self.ticks
         return self.age > STALE_SECONDS
 
     def __str__(self) -> str:
@@ -64,18 +67,10 @@ class Holder:
 
 def _boot() -> str:
     try:
-        started = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        began = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{socket.gethostname()} {began} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:  # another system
-        started = str(int(psutil.boot_time()))
-    namespace = Path("/proc/self/ns/pid")
-    return f"{socket.gethostname()} {started} {namespace.readlink() if namespace.exists() else ''}"
-
-
-def _is_alive(pid: int, began: float) -> bool:
-    try:
-        return abs(float(psutil.Process(pid).create_time()) - began) < 1
-    except psutil.NoSuchProcess:
-        return False
+        return ""
 
 
 def holder(objects: Objects) -> Holder | None:
@@ -197,7 +192,6 @@ def is_lock(name: str) -> bool:
 
 
 def _content(token: str) -> bytes:
-    process = psutil.Process()
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    mine = Holder(token, socket.gethostname(), _boot(), process.pid, process.create_time(), now)
+    pid, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
+    mine = Holder(token, socket.gethostname(), _boot(), pid, now, started(pid) if _boot() else None)
     return json.dumps(asdict(mine), indent=1).encode() + b"\n"

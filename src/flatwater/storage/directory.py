@@ -48,15 +48,24 @@ def write_object(path: Path, content: Piece | Iterable[Piece]) -> None:
             `path` before still stands there.
     """
     pieces = (content,) if isinstance(content, Piece) else content
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}"
     with telling(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            _write_through(temporary, pieces)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        replace_whole(path, pieces)
+
+
+def replace_whole(path: Path, pieces: Iterable[Piece]) -> None:
+    """Put the pieces at `path` in one step, as `write_object` does, in a folder that is there.
+
+    Raises:
+        OSError: the file cannot be written. The temporary file is removed.
+    """
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}"
+    try:
+        _write_through(temporary, pieces)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def open_at_once(path: Path) -> FileIO:
@@ -123,20 +132,21 @@ def sync_file(path: Path) -> None:
         _sync(path.parent)
 
 
-def strays(folder: Path) -> list[Path]:
-    """Temporary files in `folder` whose writer is dead."""
+def strays(folder: Path, of: str = "") -> list[Path]:
+    """Temporary files in `folder` whose writer is dead; of one name alone where it is given."""
     if not folder.is_dir():
         return []
-    return [path for path in sorted(folder.glob(f".*{TEMPORARY}")) if _is_abandoned(path)]
+    ours = re.compile(rf"\.{re.escape(of)}\.[0-9a-f]{{8}}\.tmp" if of else r"\..*\.tmp", re.DOTALL)
+    return [path for path in sorted(folder.iterdir()) if ours.fullmatch(path.name) and _is_abandoned(path)]
 
 
-def remove_strays(folder: Path) -> int:
-    """Remove what dead writers left in `folder`; returns how many files that were.
+def remove_strays(folder: Path, of: str = "") -> int:
+    """Remove what dead writers left in `folder`, as `strays` finds it; returns how many files that were.
 
     Raises:
         RunError: a file cannot be removed.
     """
-    found = strays(folder)
+    found = strays(folder, of)
     with telling(folder):
         for path in found:
             path.unlink(missing_ok=True)

@@ -13,12 +13,13 @@ from flatwater.config.toml import read_toml
 from flatwater.memory.leaks.finding import Finding
 from flatwater.memory.planner import Plan
 from flatwater.metrics.lines import Record, Tail, appended_, restarted_
+from flatwater.metrics.reader import require_numbers
 from flatwater.runs.findings import finding_of
 from flatwater.runs.folder import RunFolder, open_folder
 from flatwater.runs.kind import Kind
 from flatwater.runs.kinds import kind_of, rounds_of
 from flatwater.runs.listing import state_of
-from flatwater.runs.statements import LedgerLine, line_of, read_plan
+from flatwater.runs.statements import LedgerLine, alarms_of, line_of, read_plan
 
 HISTORY = 512
 """Rounds of which the curves are drawn."""
@@ -97,15 +98,16 @@ def update_(followed: Followed) -> None:
     """
     _begin_again_(followed)
     for record in appended_(followed.metrics_tail):
+        require_numbers(followed.folder.metrics, record)
         _add_metrics_(followed, record)
     for record in appended_(followed.ledger_tail):
-        followed.line = line_of(record)
+        followed.line = line_of(record, followed.folder.ledger)
         followed.history["resident"].append(float(followed.line.resident))
     for record in appended_(followed.findings_tail):
-        round_, finding = finding_of(record)
+        round_, finding = finding_of(record, followed.folder.findings)
         followed.findings[finding.fingerprint] = (round_, finding)
     for record in appended_(followed.alarms_tail):
-        told = record.get("alarms") or []
+        told = alarms_of(record, followed.folder.alarms)
         followed.alarms += len(told)
         followed.alarm = told[-1] if told else followed.alarm
     if followed.plan is None:

@@ -359,7 +359,7 @@ def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
 
 
 def test_the_watch_needs_neither_torch_nor_numpy(watched: Watched) -> None:
-    """In the program's process nothing is imported but the standard library, psutil and flatwater's memory tools."""
+    """In the program's process nothing is imported but the standard library and flatwater's memory tools."""
     ran = watched(
         """
         import sys, time
@@ -371,7 +371,7 @@ def test_the_watch_needs_neither_torch_nor_numpy(watched: Watched) -> None:
         """
     )
     assert ran.summary["readings"] > 3
-    assert set(json.loads(ran.stdout.replace("'", '"'))) <= {"flatwater", "psutil"}
+    assert set(json.loads(ran.stdout.replace("'", '"'))) <= {"flatwater"}
 
 
 def test_a_running_process_is_looked_at_from_outside(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ The same object stands in findings.jsonl, in the output of `flatwater watch --js
 import hashlib
 import textwrap
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from flatwater.units import format_bytes
 
@@ -17,6 +18,12 @@ WIDTH = 99
 """Columns of a line of `tell`."""
 LABEL = 10
 """Columns of the words at the beginning of a line of `tell`."""
+
+
+NUMBERS = ("bytes_per_step", "share", "count")
+MAYBE = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step")
+TEXTS = ("owner", "what", "advice", "fingerprint", "unit")
+"""Fields of a finding by what they must be."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,20 @@ class Finding:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Finding":
-        """The finding that `to_json` wrote."""
+        """The finding that `to_json` wrote, checked: a person may have edited it.
+
+        Raises:
+            KeyError: a key is missing.
+            TypeError: a value is of another kind, or a key too many.
+            ValueError: a number is not finite, or a word none of those that are known.
+            OverflowError: a number is too large.
+        """
         made = found["made_at"]
         low, high = found["interval"]
         changed = {"holders": tuple(found["holders"]), "interval": (low, high)}
-        return cls(**found | changed | {"made_at": None if made is None else Made(**made)})
+        finding = cls(**found | changed | {"made_at": None if made is None else Made(**made)})
+        _check(finding)
+        return finding
 
     def tell(self) -> list[str]:
         """A few lines for a person, none over 99 columns."""
@@ -135,3 +151,21 @@ def fingerprint(verdict: Verdict, owner: str, made_at: Made | None) -> str:
 
 def _folded(first: str, text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _check(found: Finding) -> None:
+    values = vars(found)
+    if found.verdict not in get_args(Verdict):
+        raise ValueError(f"verdict = {found.verdict!r}: must be one of {', '.join(get_args(Verdict))}")
+    made = () if found.made_at is None else (found.made_at.file, found.made_at.function, found.made_at.operation)
+    for text in (*(values[name] for name in TEXTS), *found.holders, *made, found.redundancy or ""):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r}: must be a text")
+    if not found.unit:
+        raise ValueError("unit: must not be empty")
+    maybe = (values[name] for name in MAYBE if values[name] is not None)
+    for number in (*(values[name] for name in NUMBERS), *found.interval, *maybe):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise TypeError(f"{number!r}: must be a number")
+        if not isfinite(number):
+            raise ValueError(f"{number!r}: must be finite")

@@ -33,6 +33,7 @@ ERL = Kind(
     journal="lineage",
     players="traders",
     trained="champion",
+    said=("split", "first_day", "last_day", "days", "note"),
     headline=Headline("champion's return", "total_return", "{:+.1%}", "buy and hold", "buy and hold {}"),
     numbers=(
         Number("return", "total_return", "{:+.1%}"),

@@ -32,6 +32,7 @@ GROW = Kind(
     journal="episodes",
     players="players",
     trained="policy",
+    said=("episodes", "split", "steps", "note"),
     headline=Headline("accuracy", "accuracy", "{:.1%}", "wait", "{} if nothing is grown"),
     numbers=(
         Number("return", "return", "{:.2f}"),

@@ -31,6 +31,7 @@ TEACH = Kind(
     journal="lessons",
     players="players",
     trained="student",
+    said=("episodes", "split", "agents", "steps", "note"),
     headline=Headline("student's return", "return", "{:.2f}", "teacher", "{} of the teacher"),
     numbers=(
         Number("return", "return", "{:.2f}"),

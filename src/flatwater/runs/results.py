@@ -1,0 +1,88 @@
+"""What a run leaves at its end, read back and checked: a person may have edited it, or a disk spoiled it."""
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from flatwater.errors import RunError
+from flatwater.metrics.jsonl import is_number
+from flatwater.printable import shown
+from flatwater.regular import RESULT_BYTES, read_regular
+from flatwater.runs.kind import Kind
+from flatwater.storage.content import parsed
+
+EQUITY = {"date": False, "champion": True}
+TRADES = {"entry_date": False, "gain": True}
+LIVES = {"player": False, "env_seed": False, "stage": False, "accuracy": True, "impaired": False}
+"""The columns that a page draws, and whether they hold numbers."""
+
+
+def read_result(path: Path, kind: Kind) -> dict[str, Any] | None:
+    """A `result.json`; None where there is none.
+
+    Raises:
+        RunError: it is damaged.
+    """
+    try:
+        found = parsed(read_regular(path, RESULT_BYTES))
+        _require_result(found, kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, TypeError, ValueError) as fault:
+        raise _damaged(path, fault) from fault
+    result: dict[str, Any] = found
+    return result
+
+
+def _require_result(found: object, kind: Kind) -> None:
+    if not isinstance(found, dict):
+        raise TypeError(f"{shown(found)}: must have keys")
+    for name in kind.said:
+        if not isinstance(found.get(name), str | int):
+            raise TypeError(f"{name} = {shown(found.get(name))}: must be a text or a whole number")
+    rows = found.get(kind.players)
+    if not isinstance(rows, dict):
+        raise TypeError(f"{kind.players} = {shown(rows)}: must be rows of numbers")
+    for row in rows.values():
+        _require_numbers(row, (kind.headline.key, *(number.key for number in kind.numbers)))
+    importance = found.get("importance") or {}
+    _require_numbers(importance, importance, empty=False)
+
+
+def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -> None:
+    if not isinstance(row, dict):
+        raise TypeError(f"{shown(row)}: must have keys")
+    for name in names:
+        value = row.get(name)
+        if not (is_number(value) or (empty and value is None)):
+            raise ValueError(f"{shown(name)} = {shown(value)}: must be a number")
+
+
+def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
+    """A table that a run wrote; None where there is none.
+
+    Raises:
+        RunError: it is damaged, or has not these columns with a value in each row.
+    """
+    try:
+        # In memory: polars would map the file, which another process may cut short meanwhile.
+        found = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES)))
+        _require_columns(found, columns)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as fault:
+        raise _damaged(path, fault) from fault
+    return found
+
+
+def _require_columns(found: pl.DataFrame, columns: Mapping[str, bool]) -> None:
+    for name, numeric in columns.items():
+        if name not in found.columns or found[name].null_count() or (numeric and not found[name].dtype.is_numeric()):
+            raise ValueError(f"column {name} does not hold a {'number' if numeric else 'value'} in each row")
+
+
+def _damaged(path: Path, fault: BaseException) -> RunError:
+    return RunError(f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew.")
