@@ -271,3 +271,47 @@ print(time.perf_counter() - began, *sorted(set(sys.modules) - before))
     memory = ["memory", "memory.watch", "memory.watch.freed", "memory.watch.pytest_plugin"]
     assert loaded == ["flatwater", "flatwater.errors", *(f"flatwater.{name}" for name in memory), "flatwater.printable"]
     assert float(seconds) < 0.02  # 1.5 ms on a quiet machine
+
+
+FAULTY = """
+import pytest, flatwater
+from flatwater.memory.watch import flatness, freed, holders
+
+def fails(*_):
+    raise OSError("inside")
+
+holders.holders = fails
+RUNS, KEPT = [], []
+
+class Thing:
+    pass
+
+@pytest.fixture(params=["_held", "_look", "Series", "_grows"])
+def broken(request, monkeypatch):
+    monkeypatch.setattr(flatness, request.param, fails)
+
+@pytest.mark.flat(rounds=12)
+def test_flat(broken):
+    RUNS.append(1)
+
+@pytest.mark.flat(rounds=12)
+def test_own(broken):
+    raise KeyError("mine")
+
+def test_freed():
+    KEPT.append(Thing())
+    flatwater.expect_freed(KEPT[0])
+
+def test_last():
+    assert len(RUNS) >= 4
+"""
+
+
+def test_a_fault_of_the_watch_fails_no_test_and_is_told(tmp_path: Path) -> None:
+    (tmp_path / "test_faulty.py").write_text(FAULTY)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "flatwater.memory.watch.pytest_plugin"]
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert "4 failed, 6 passed" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("KeyError: 'mine'") >= 4
+    assert "flatwater: the watch failed: OSError: inside (test_faulty.py:" in done.stdout

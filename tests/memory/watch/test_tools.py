@@ -97,6 +97,7 @@ def test_coverage_measures_the_same(tmp_path: Path) -> None:
         (["-m", "cProfile", "-o", "profile.out", "train.py"], None),
         (["-m", "trace", "--count", "--missing", "--coverdir", "counted", "train.py"], None),
         (["-m", "trace", "--trace", "train.py"], None),
+        (["-c", "import runpy; runpy.run_path('train.py', run_name='__main__')"], None),
         (["-m", "pdb", "train.py"], "b work\nc\nn\nn\ns\nw\nclear 1\nc\nq\n"),
     ],
 )
@@ -105,6 +106,7 @@ def test_a_tool_of_the_standard_library_says_the_same(tmp_path: Path, words: lis
     alone = ran(folder, words, watched=False, typed=typed)
     counted = {file.name: file.read_text() for file in folder.glob("counted/train*")}
     assert ran(folder, words, watched=True, typed=typed) == alone
+    assert '.KEPT"' in (folder / "out.json").read_text()
     assert {file.name: file.read_text() for file in folder.glob("counted/train*")} == counted
 
 

@@ -6,8 +6,8 @@ watch that it is in, and is told once, in the summary.
 
 import signal
 from _thread import get_ident
-from collections.abc import Callable
-from types import FunctionType, MethodType, TracebackType
+from collections.abc import Callable, Collection
+from types import CodeType, FunctionType, MethodType, TracebackType
 from typing import TypeVar
 
 R = TypeVar("R")
@@ -16,11 +16,12 @@ R = TypeVar("R")
 class Guard:
     """Runs one part of what the watch does, until a fault."""
 
-    def __init__(self, told: Callable[[str], object] | None = None) -> None:
+    def __init__(self, told: Callable[[str], object] | None = None, program: Collection[CodeType] = ()) -> None:
         """Nothing has gone wrong yet.
 
         Args:
             told: gets the sentence about the fault at once, for a process that may end before it is asked.
+            program: code that the watch calls for the program: what is raised in it is the program's own.
         """
         self.over = False
         """Set at the end, and after a fault."""
@@ -29,6 +30,7 @@ class Guard:
         self.faults: list[str] = []
         """Sentences about what went wrong: one, or a second where the end of the watch failed as well."""
         self._tell = told
+        self._program = frozenset(program)
 
     def run(self, work: Callable[..., object], *given: object) -> None:
         """Work, unless it is over."""
@@ -41,7 +43,7 @@ class Guard:
         try:
             return work(*given)
         except Exception as fault:  # whatever it is: the edge between the watch and somebody else's program
-            if _of_a_handler(fault.__traceback__):
+            if _passes(fault.__traceback__, self._program | _handlers()):
                 raise
             self._end(fault)
             return otherwise
@@ -70,13 +72,17 @@ def _place(trace: TracebackType | None) -> str:
     return f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
 
 
-def _of_a_handler(trace: TracebackType | None) -> bool:
-    """Whether a signal handler of the program raised it, a time limit for example: they run in the watch as well."""
+def _handlers() -> set[CodeType]:
+    """The signal handlers of the program, a time limit for example: they run in the watch as well."""
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
     functions = [handler.__func__ if isinstance(handler, MethodType) else handler for handler in handlers]
-    codes = {function.__code__ for function in functions if isinstance(function, FunctionType)}
+    return {function.__code__ for function in functions if isinstance(function, FunctionType)}
+
+
+def _passes(trace: TracebackType | None, program: Collection[CodeType]) -> bool:
+    """Whether code of the program raised it."""
     while trace is not None:
-        if trace.tb_frame.f_code in codes:
+        if trace.tb_frame.f_code in program:
             return True
         trace = trace.tb_next
     return False

@@ -6,6 +6,7 @@ measures and what searches is loaded by the first test that asks for it.
 
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     with freed.expecting() as expected:
         result = yield
     if expected:
-        complaints = freed.complaints(expected, _fixtures(item))
+        from flatwater.memory.watch.guard import Guard  # noqa: PLC0415  (see the module's docstring)
+
+        guard = Guard(lambda sentence: _tell(item, sentence))
+        complaints = guard.ask([], lambda: freed.complaints(expected, _fixtures(item)))
         if complaints:
             pytest.fail("\n".join(complaints), pytrace=False)
     return result
@@ -76,13 +80,35 @@ def _repeated(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function
 
     def test(**arguments: Any) -> None:  # noqa: ANN401  whatever its fixtures are
         from flatwater.memory.watch.flatness import grown  # noqa: PLC0415  (see the module's docstring)
+        from flatwater.memory.watch.guard import Guard  # noqa: PLC0415
+
+        ran = False
+
+        def run() -> None:
+            nonlocal ran
+            ran = True
+            once(**arguments)
 
         plan = _plan(mark, item.name)
-        message = grown(lambda: once(**arguments), plan, _fixtures(item))
+        guard = Guard(lambda sentence: _tell(item, sentence), program=[run.__code__])
+        message = guard.ask(None, lambda: grown(run, plan, _fixtures(item)))
+        if not ran:
+            run()
         if message is not None:
             pytest.fail(f"{item.name} {message}", pytrace=False)
 
     return test
+
+
+def _tell(item: pytest.Item, sentence: str) -> None:
+    """In the summary of warnings, past the filters: `-W error` would fail the test of the user."""
+    file, line, _ = item.location
+    told = warnings.WarningMessage(
+        pytest.PytestWarning(f"flatwater: {sentence}"), pytest.PytestWarning, file, line or 0
+    )
+    item.ihook.pytest_warning_recorded.call_historic(
+        kwargs={"warning_message": told, "when": "runtest", "nodeid": item.nodeid, "location": None}
+    )
 
 
 def _plan(mark: pytest.Mark, name: str) -> "FlatPlan":
