@@ -30,7 +30,16 @@ floor ceil hash eq ne lt le gt
 ge repr str bytes format sizeof dir reduce reduce_ex getstate setstate copy deepcopy instancecheck subclasscheck
 mro_entries class_getitem buffer release_buffer fspath array array_finalize array_function array_ufunc array_wrap
 torch_function getitem setitem delitem abs neg pos invert and rand or ror add radd iadd sub rsub mul rmul matmul"""
-_NEEDED = {"__new__", "__init__", "__class__", "__init_subclass__", "__subclasshook__", "__doc__", "__prepare__"}
+_NEEDED = {
+    "__new__",
+    "__subclasses__",
+    "__init__",
+    "__class__",
+    "__init_subclass__",
+    "__subclasshook__",
+    "__doc__",
+    "__prepare__",
+}
 """Without which no object can be made; `__class__` is replaced by a property."""
 _INHERITED = {name for kind in _BUILTIN + _LIBRARY for name in dir(kind) if callable(getattr(kind, name, None))}
 SPECIAL = sorted(

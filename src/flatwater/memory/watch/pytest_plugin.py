@@ -47,7 +47,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         from flatwater.memory.watch.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 
         guard = Guard(lambda sentence: _tell(item, sentence))
-        complaints = guard.ask([], lambda: freed.complaints(expected, _fixtures(item)))
+        complaints = guard.ask(list[str](), lambda: freed.complaints(expected, _fixtures(item)))
         if complaints:
             pytest.fail("\n".join(complaints), pytrace=False)
     return result
