@@ -197,3 +197,15 @@ plan_grow(GrowRunConfig(), torch.device("cpu"))
 sys.exit("torch._dynamo" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_plan_of_a_million_updates_a_step_is_made_in_seconds_and_counts_what_they_draw(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    totals = []
+    for updates in (1, 1 << 20):
+        assert main(
+            ["plan", "grow", "--envs", "2", "--learner.minibatches", "1", "--env.fit.updates", str(updates), "--json"]
+        ) in {0, 3}
+        totals.append(json.loads(capsys.readouterr().out)["transients"]["collect"])
+    assert totals[1] - totals[0] > 8 * 2 * 16 * (1 << 20)

@@ -12,7 +12,7 @@ from pathlib import Path
 from flatwater.config.toml import dumps_config
 from flatwater.errors import RunError
 from flatwater.metrics.reader import read_metrics
-from flatwater.storage.directory import named, same_folder, telling, write_object
+from flatwater.storage.directory import named, same_folder, telling, telling_that_it_is_gone, write_object
 
 RUNS = Path("runs")
 """Where runs go that are not given a folder."""
@@ -232,4 +232,8 @@ def locked(folder: RunFolder) -> Iterator[RunFolder]:
             ) from error
         # By this process's number, not as "self": the programs that a tracker starts find it too.
         door = Path(f"/proc/{os.getpid()}/fd/{holding}")
-        yield replace(folder, held=door if door.exists() else None)
+        if not door.exists():
+            yield folder
+            return
+        with telling_that_it_is_gone(door):
+            yield replace(folder, held=door)

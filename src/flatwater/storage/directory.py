@@ -171,6 +171,17 @@ def telling(path: Path) -> Iterator[None]:
         raise RunError(_explain(path, error)) from error
 
 
+@contextmanager
+def telling_that_it_is_gone(held: Path) -> Iterator[None]:
+    """Turn a `FileNotFoundError` of the body into a `RunError` where the folder that is held was deleted."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if held_is_gone(held):
+            raise RunError(_explain(held, error)) from error
+        raise
+
+
 def named(path: Path) -> Path:
     """The path by the name that its folder has now, where it leads through a folder that a process holds open."""
     found = _HELD.match(str(path))

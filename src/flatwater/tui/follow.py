@@ -12,7 +12,8 @@ from statistics import median
 from flatwater.config.toml import read_toml
 from flatwater.memory.leaks.finding import Finding
 from flatwater.memory.planner import Plan
-from flatwater.metrics.lines import Record, Tail, appended_, restarted_
+from flatwater.metrics.jsonl import Record
+from flatwater.metrics.lines import Tail, appended_, restarted_
 from flatwater.metrics.reader import require_numbers
 from flatwater.runs.findings import finding_of
 from flatwater.runs.folder import RunFolder, open_folder

@@ -7,6 +7,7 @@ import torch
 
 from flatwater.envs.growing.digits import load_task
 from flatwater.envs.growing.simulator import measure_, train_
+from flatwater.envs.growing.stream import image_numbers
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.runs.grow.config import GrowRunConfig
@@ -47,8 +48,23 @@ def transients(recipe: Recipe, run: Grow) -> dict[str, int]:
         train_(run.envs)
         measure_(run.envs)
 
-    step = peak_bytes(worked)
+    step = _drawn(run) + peak_bytes(worked)
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
+
+
+TRIED = 8
+"""Updates of a step that are tried out at the most: they are alike, and thousands would take minutes."""
+
+
+def _drawn(run: Grow) -> int:
+    """Bytes of the image numbers of a step with more updates than are tried out, which are limited to those."""
+    envs = run.envs
+    fit, images = envs.config.fit, len(envs.task.train_labels)
+    if fit.updates <= TRIED:
+        return 0
+    envs.config = replace(envs.config, fit=replace(fit, updates=TRIED))
+    wanted = fit.updates * fit.batch_size
+    return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images))
 
 
 def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:

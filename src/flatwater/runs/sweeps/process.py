@@ -11,7 +11,8 @@ from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any, Literal
 
 from flatwater.errors import FlatwaterError, RunError
-from flatwater.metrics.lines import Record, Tail, appended_, restarted_
+from flatwater.metrics.jsonl import Record
+from flatwater.metrics.lines import Tail, appended_, restarted_
 from flatwater.runs.signals import SAVES, STOP_CODES, Stop
 
 PROGRAM = (sys.executable, "-m", "flatwater.runs.sweeps.trial")

@@ -16,7 +16,7 @@ from rich.console import Console
 from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError, RunError
 from flatwater.metrics.figures import short_number
-from flatwater.metrics.lines import Record
+from flatwater.metrics.jsonl import Record
 from flatwater.runs.folder import RunFolder, locked
 from flatwater.runs.kinds import KINDS
 from flatwater.runs.listing import state_of
