@@ -44,7 +44,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, float]:
     if found is None:
         raise RunError(f"{path}: line {number} is not a record of a round. Restore the file, or delete that line.")
     require_numbers(path, found)
-    return {name: nan if value is None else float(value) for name, value in found.items()}
+    return {name: nan if value is None else value for name, value in found.items()}
 
 
 def require_numbers(path: Path, record: Record) -> None:
