@@ -5,8 +5,7 @@ import torch
 from flatwater.evolution.schedule import adapt_
 from flatwater.evolution.selection import Descent, descend
 from flatwater.evolution.variation import cross_, forget_, mutate_
-from flatwater.trainers.erl.recipe import Recipe
-from flatwater.trainers.erl.state import Erl
+from flatwater.trainers.erl.state import Erl, Recipe
 
 
 def evolve_(recipe: Recipe, run: Erl) -> None:
@@ -17,13 +16,12 @@ def evolve_(recipe: Recipe, run: Erl) -> None:
     descent = descend(run.scores.fitness, config, rng, inject_champion=due)
 
     learner = run.learner
-    for block in learner.blocks:
+    for block in (learner.actor, learner.actor_target, *learner.critics, *learner.critic_targets):
         cross_(block, descent)
     mutate_(learner.actor, descent, rate=run.schedule.rate, deviation=run.schedule.deviation, rng=rng)
     mutants = descent.mutated.nonzero().squeeze(1)
-    for target in learner.actor_targets:
-        target[mutants] = learner.actor[mutants]
-    for adam in learner.adams:
+    learner.actor_target[mutants] = learner.actor[mutants]
+    for adam in (learner.actor_adam, *learner.critic_adams):
         forget_((adam.exp_avg, adam.exp_avg_sq, adam.steps), descent)
     inherit_(run, descent)
 
