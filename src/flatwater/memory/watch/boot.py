@@ -33,7 +33,8 @@ LAUNCHERS = (
 """Programs that only start others: the process of rank 0 below them is watched."""
 IN_TIME = "second"
 """The unit that asks for readings in time, whatever boundaries the program has."""
-IMPORTING = "<frozen importlib._bootstrap>"
+IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
+"""Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
 NAMED = 3
 """Names of code without a file that are told."""
 
@@ -182,7 +183,7 @@ def _cannot_fork() -> bool:
 
 def _imports(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_filename == IMPORTING:
+        if frame.f_code.co_filename in IMPORTING:
             return True
         frame = frame.f_back
     return False
