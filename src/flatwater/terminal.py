@@ -121,11 +121,6 @@ class Lasting:
             pass
         return len(text)
 
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Print each."""
-        for line in lines:
-            self.write(line)
-
     def flush(self) -> None:
         """Have what was printed shown, where that is possible."""
         try:
