@@ -82,7 +82,8 @@ def module(name: str, tree: ast.Module, names: Mapping[str, str]) -> Iterator[st
     public = list[str]()
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if isinstance(node, ast.FunctionDef) and is_public(node.name):
-            public.append(function(node, names))
+            if not is_overload(node):
+                public.append(function(node, names))
         elif isinstance(node, ast.ClassDef) and is_public(node.name):
             public.append(a_class(node, names))
         elif isinstance(node, ast.Assign | ast.AnnAssign) and is_public(assigned(node)) and not is_variable(node):
@@ -92,6 +93,11 @@ def module(name: str, tree: ast.Module, names: Mapping[str, str]) -> Iterator[st
         yield f"## `{name}`\n\n```{{py:module}} {name}\n```"
         yield from prose(ast.get_docstring(tree) or "")
         yield from public
+
+
+def is_overload(node: ast.FunctionDef) -> bool:
+    """Whether it only says another way to call the function of that name, which follows it."""
+    return any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list)
 
 
 def assigned(node: ast.Assign | ast.AnnAssign) -> str:

@@ -13,7 +13,7 @@ from functools import cache
 from math import prod
 from pathlib import Path
 from stat import S_ISREG
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from flatwater.checkpoints.manifest import LeafRecord, Manifest, ShardRecord, shard_path
 from flatwater.checkpoints.schema import Place
@@ -36,7 +36,7 @@ class Span(NamedTuple):
     bytes: int
 
 
-Mark: TypeAlias = tuple[int, int, int, int, int]
+Mark = tuple[int, int, int, int, int]
 """Which file it was, and that nobody has written to it since: the kernel changes the last with each write."""
 
 

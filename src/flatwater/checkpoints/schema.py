@@ -3,7 +3,7 @@
 This module does not need torch.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -64,4 +64,4 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_offsets: tuple[Count, Count]
 
 
-Header: TypeAlias = dict[str, Place]
+Header = dict[str, Place]
