@@ -12,7 +12,7 @@ from flatwater.memory.leaks.finding import Finding
 from flatwater.memory.leaks.record import Reading
 from flatwater.memory.watch.books import Row
 from flatwater.memory.watch.boundaries import RESTING, TICK_SECONDS
-from flatwater.memory.watch.pace import CREDIT, LONGEST, QUICK, SLICE, Pace, put_off_, share_of, slice_of
+from flatwater.memory.watch.pace import CREDIT, LONGEST, QUICK, REGULAR, SLICE, Pace, put_off_, share_of, slice_of
 from flatwater.memory.watch.parts import named
 from flatwater.memory.watch.process import ProcessWatch
 
@@ -43,6 +43,19 @@ def test_ticks_rest_while_a_program_has_boundaries_of_its_own_as_often() -> None
     watch.close(conclude=False)
     assert needed[0] <= 1 + QUICK / TICK_SECONDS
     assert needed[1:] == [2, 1, 2, 4, 8, 16, 32, RESTING, RESTING, 1, 1]
+
+
+def test_a_program_that_comes_to_a_loop_of_its_own_is_read_there_at_once() -> None:
+    watch = ProcessWatch()
+    watch.tick(1)  # read in time, so that the next reading is not due yet
+    for _ in range(REGULAR):
+        watch.step("update")
+    for _ in range(6):
+        time.sleep(0.06)
+        watch.step("update")
+    series = watch.summary()["series"]
+    watch.close(conclude=False)
+    assert series["steps"][0] == REGULAR
 
 
 def test_a_unit_that_is_given_is_the_only_clock() -> None:

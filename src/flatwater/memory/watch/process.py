@@ -98,7 +98,9 @@ class ProcessWatch:
         return min(2 * ticks, RESTING) if hurried else 1
 
     def _looked(self, kind: str, now: float) -> bool:
-        """Read memory if that is due."""
+        """Read memory if that is due, and at once where a program that was read in time has come to its own loop."""
+        if self._ticking and kind != TICK and self.boundaries.clock(self._unit, ticks=False) >= REGULAR:
+            self._due = self._late = 0.0
         if due := now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
             self._guard.run(untraced, self._arrive, kind, now)
         return due
