@@ -18,7 +18,7 @@ import pytest
 from flatwater.cli.main import main
 from flatwater.cli.watch import as_text
 from flatwater.errors import ConfigError
-from flatwater.memory.leaks.record import Reading
+from flatwater.memory.series.readings import Reading
 from flatwater.memory.watch.books import Row, keep_
 from flatwater.memory.watch.runner import command_of
 from flatwater.memory.watch.spool import unwatched
