@@ -30,13 +30,13 @@ def main() -> None:
     block = torch.empty(1, layout.size)
     init_(block, layout, torch.Generator().manual_seed(0))
     params = views(block, layout)
-    x = torch.randn(1, COLUMNS, CONTEXT - 1 + DAYS, FEATURES, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(1, 1, COLUMNS, CONTEXT - 1 + DAYS, FEATURES, generator=torch.Generator().manual_seed(1))
 
     def convolved(day: int) -> torch.Tensor:
-        return encoder.days(params, x[:, :, day : day + CONTEXT])[:, :, 0]
+        return encoder.days(params, x[:, :, :, day : day + CONTEXT])[:, :, 0]
 
     def pyramid(day: int) -> torch.Tensor:
-        return encoder.windows(params, x[:, :, day : day + CONTEXT].unsqueeze(0))
+        return encoder.windows(params, x[:, :, :, day : day + CONTEXT])
 
     ways: dict[str, Callable[[], torch.Tensor]] = {
         "windowed, causal convolution": lambda: torch.stack([convolved(day) for day in range(DAYS)], 2)[0],

@@ -1,60 +1,52 @@
-"""Does it learn? A market with a planted signal, seeds 0 1 2, judged on days that nothing was chosen on (the holdout).
+"""Does it learn? Markets with a planted signal, judged on days that nothing was chosen on (the holdout).
 
-    python benchmarks/bench_learning.py [--rounds 12] [--seeds 0 1 2] [--defaults] [--json]
+    python benchmarks/bench_learning.py [--signals 0.7 0.3 0] [--seeds 0 1 2] [--algorithm hindsight] [--json]
 
-The oracle trades by the same rules with the same account and knows the truth: each day it asks for the instrument with
-the highest expected return of the next 20 days among those it does not hold. It says what the signal is worth; the
-champion sees indicators. Everybody plays the same 20 episodes of 145 days; returns are the mean over them.
+Only the panel, the seed and the length of the holdout are given: the rest are the defaults. The oracle trades by the
+same rules with the same account and knows the truth: each day it asks for the instrument with the highest expected
+return of the next 20 days among those it does not hold. It says what the signal is worth; shares are of its return.
+Everybody plays the same 20 episodes of 145 days. The simple rules (`envs/trading/yardsticks.py`) stand beside the
+champion, as a planted drift is what momentum looks for: a champion that does not beat them has learnt nothing that one
+line of code does not know.
 """
 
 import argparse
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from sizes import Silent
 
-from flatwater.config.toml import load_config
-from flatwater.envs.trading import account
-from flatwater.envs.trading.baselines import buy_and_hold, play_random_
+from flatwater.envs.trading.baselines import play_random_
 from flatwater.envs.trading.observation import account_block
 from flatwater.envs.trading.results import episode_summary
 from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_, step_
+from flatwater.envs.trading.yardsticks import play_rule_, rules
+from flatwater.panel.config import SplitConfig
 from flatwater.panel.specification import parse_synthetic
 from flatwater.panel.synthetic import synthetic_panel
 from flatwater.runs.erl.composition import ErlRun, compose
 from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.play import play_
 from flatwater.trainers.loop import train_
 
+Algorithm = Literal["hindsight", "ddpg", "td3"]
 EPISODES = 20
 """Episodes of 145 days on the holdout, on which everybody is judged."""
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples/planted_signal.toml"
-"""70 % of the variance of 20-day returns is in a drift that lives 100 days."""
+JUDGED = SplitConfig(validation_days=500, holdout_days=1000)
+"""Four years to judge on; with the default of one year the judgement itself would be luck."""
+PANEL = "synthetic:30x3781:signal={signal}:signal_days=100:seed={seed}"
+"""A share of the variance of 20-day returns is in a drift that lives 100 days."""
 
 
-def config_of(seed: int, rounds: int) -> ErlRunConfig:
-    """The settings that learn this market; what each of them is worth is in docs/learning.md."""
-    config = load_config(ErlRunConfig, EXAMPLE)
-    return replace(
-        config, seed=seed, rounds=rounds, threads=1, panel=str(config.panel).replace("seed=0", f"seed={seed}")
-    )
-
-
-def default_config_of(seed: int, rounds: int) -> ErlRunConfig:
-    """The default traders on the same market, with the same days and the same window."""
-    config, defaults = config_of(seed, rounds), ErlRunConfig()
-    env = replace(defaults.env, episode=config.env.episode)
-    return replace(
-        config,
-        observation_features=defaults.observation_features,
-        evaluation=defaults.evaluation,
-        env=env,
-        learner=defaults.learner,
-    )
+def config_of(signal: float, seed: int, algorithm: Algorithm) -> ErlRunConfig:
+    """The default traders on that market."""
+    config = ErlRunConfig(seed=seed, threads=1, panel=PANEL.format(signal=signal, seed=seed), splits=JUDGED)
+    return replace(config, learner=replace(config.learner, algorithm=algorithm))
 
 
 def episode_starts(composition: ErlRun) -> torch.Tensor:
@@ -63,12 +55,12 @@ def episode_starts(composition: ErlRun) -> torch.Tensor:
     return torch.linspace(days.first, days.stop - steps, EPISODES).long()
 
 
-def simulator(composition: ErlRun) -> Simulator:
-    """An env for those episodes, at their starts."""
-    config, starts = composition.config.env, episode_starts(composition)
-    instruments = len(composition.panel.investable)
-    device = torch.device("cpu")
-    env = build_simulator(config, batch=EPISODES, max_days=config.episode.days, instruments=instruments, device=device)
+def simulator(composition: ErlRun, starts: torch.Tensor) -> Simulator:
+    """An env for the episodes that begin there, at their starts."""
+    config, instruments = composition.config.env, len(composition.panel.investable)
+    env = build_simulator(
+        config, batch=len(starts), max_days=config.episode.days, instruments=instruments, device=torch.device("cpu")
+    )
     end = starts + config.episode.days
     reset_(env, start=starts, trading_end=end - config.episode.settlement_days, end=end)
     return env
@@ -80,7 +72,8 @@ def play_oracle(composition: ErlRun) -> Simulator:
     assert spec is not None
     truth = synthetic_panel(parse_synthetic(spec)).drift[:, composition.panel.investable]
     expected = torch.from_numpy(np.nan_to_num(truth, nan=-1.0))
-    env, starts = simulator(composition), episode_starts(composition)
+    starts = episode_starts(composition)
+    env = simulator(composition, starts)
     order = torch.full((EPISODES, expected.shape[1], 2), config.trade.target_high)
     for day in range(config.episode.days):
         free = account_block(env, run.market)[..., 0] == 0
@@ -91,36 +84,43 @@ def play_oracle(composition: ErlRun) -> Simulator:
     return env
 
 
-def play_champion(composition: ErlRun) -> Simulator:
-    """The trained champion, without noise."""
-    recipe, run = composition.recipe, composition.trainer.run
-    env, days = simulator(composition), composition.config.env.episode.days
-    play_(recipe, run.market, env, actors=run.learner.actor[-1:], starts=episode_starts(composition), days=days)
-    return env
+def play_members(composition: ErlRun) -> dict[str, torch.Tensor]:
+    """What each member and the champion, the last, came to on the mean episode, without noise."""
+    recipe, run, starts = composition.recipe, composition.trainer.run, episode_starts(composition)
+    actors, days = run.learner.actor, composition.config.env.episode.days
+    env = simulator(composition, starts.repeat(len(actors)))
+    play_(recipe, run.market, env, actors=actors, starts=starts, days=days)
+    summary = episode_summary(env, composition.config.env)
+    return {name: value.view(len(actors), -1).mean(1) for name, value in summary.items()}
+
+
+def play_rules(composition: ErlRun) -> dict[str, float]:
+    """The mean return of each simple rule."""
+    market, config, found = composition.trainer.run.market, composition.config.env, {}
+    for name, scores in rules(market, config, lesson_days(composition.recipe)).items():
+        known, returns = torch.from_numpy(scores()), []
+        for start in episode_starts(composition).tolist():
+            env = simulator(composition, torch.tensor([start]))
+            play_rule_(env, market, config, known, start=start, days=config.episode.days)
+            returns.append(float(episode_summary(env, config)["total_return"]))
+        found[name] = float(np.mean(returns))
+    return found
 
 
 def judge(composition: ErlRun) -> dict[str, float]:
     """Mean account returns of the holdout's episodes."""
     run, config = composition.trainer.run, composition.config.env
-    champion = episode_summary(play_champion(composition), config)
-    oracle = episode_summary(play_oracle(composition), config)
-    chance = simulator(composition)
+    members = play_members(composition)
+    chance = simulator(composition, episode_starts(composition))
     play_random_(chance, run.market, config, days=config.episode.days, rng=torch.Generator().manual_seed(0))
-    held = [
-        account.total_return(buy_and_hold(run.market, start, start + config.episode.days, config.account))
-        for start in episode_starts(composition).tolist()
-    ]
-    mean = {name: float(value.mean()) for name, value in champion.items()}
-    best = float(oracle["total_return"].mean())
     return {
-        "oracle": best,
-        "champion": mean["total_return"],
-        "share_of_oracle": mean["total_return"] / best,
-        "buy_and_hold": float(torch.stack(held).mean()),
+        "oracle": float(episode_summary(play_oracle(composition), config)["total_return"].mean()),
+        "champion": float(members["total_return"][-1]),
+        "population": float(members["total_return"][:-1].mean()),
+        **play_rules(composition),
         "random": float(episode_summary(chance, config)["total_return"].mean()),
-        "trades": mean["trades"],
-        "oracle_trades": float(oracle["trades"].mean()),
-        "mean_gain": mean["mean_gain"],
+        "trades": float(members["trades"][-1]),
+        "refused": float(members["refused"][-1]),
         "champion_born": int(run.lineage.born[-1]),
     }
 
@@ -134,27 +134,35 @@ def learn(config: ErlRunConfig) -> dict[str, float]:
     return {"seed": config.seed, **judge(composition), "cpu_seconds": took}
 
 
+SHARES = ("champion", "population", "ridge", "20-day momentum", "12-1 momentum", "random")
+
+
+def line(signal: float, row: dict[str, float]) -> str:
+    """Shares of the oracle's return; returns where there is no signal to have a share of."""
+    per = row["oracle"] if signal else 1.0
+    shares = "".join(f"{row[name] / per:>12.2f}" if signal else f"{row[name]:>12.1%}" for name in SHARES)
+    return f"{signal:>6}{row['seed']:>5}{row['oracle']:>8.1%}{shares}{row['refused']:>9.1%}{row['cpu_seconds']:>7.0f}"
+
+
 def main() -> None:
-    """Train every seed and print a line for each."""
+    """Train on every market and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--signals", type=float, nargs="+", default=[0.7, 0.3, 0.0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--defaults", action="store_true", help="the default settings instead, for comparison")
+    parser.add_argument("--algorithm", choices=["hindsight", "ddpg", "td3"], default="hindsight")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     if not options.json:
-        print(f"{'seed':>4}{'oracle':>9}{'champion':>10}{'share':>7}{'hold':>8}{'random':>8}{'trades':>8}{'CPU s':>7}")
-    for seed in options.seeds:
-        row = learn((default_config_of if options.defaults else config_of)(seed, options.rounds))
-        rows.append(row)
-        if not options.json:
-            print(
-                f"{seed:>4}{row['oracle']:>9.1%}{row['champion']:>10.1%}{row['share_of_oracle']:>7.0%}"
-                f"{row['buy_and_hold']:>8.1%}{row['random']:>8.1%}{row['trades']:>8.0f}{row['cpu_seconds']:>7.0f}",
-                flush=True,
-            )
+        titles = "".join(f"{name.removesuffix(' momentum'):>12}" for name in SHARES)
+        print(f"{'signal':>6}{'seed':>5}{'oracle':>8}{titles}{'refused':>9}{'CPU s':>7}")
+    for signal in options.signals:
+        for seed in options.seeds:
+            row = learn(config_of(signal, seed, options.algorithm))
+            rows.append({"signal": signal} | row)
+            if not options.json:
+                print(line(signal, row), flush=True)
     if options.json:
         print(json.dumps(rows, indent=1))
 

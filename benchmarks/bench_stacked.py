@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss, relu
 
-from flatwater.learners.config import DDPGConfig
-from flatwater.learners.ddpg import build_learner, make_update
+from flatwater.learners.config import LearnerConfig
+from flatwater.learners.ddpg import make_update
+from flatwater.learners.learner import build_learner
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.batch import Batch
 
@@ -100,8 +101,15 @@ def one_by_one(hidden: tuple[int, int], batch: Batch) -> Callable[[], None]:
 def stacked(hidden: tuple[int, int], batch: Batch, *, compiled: bool) -> Callable[[], None]:
     """A turn that updates all members at once."""
     members, batch_size = batch.reward.shape
-    config = DDPGConfig(
-        weight_decay=0.0, grad_clip=0.0, micro_batches=1, batch_size=batch_size, compile=compiled, gamma=GAMMA, tau=TAU
+    config = LearnerConfig(
+        algorithm="ddpg",
+        weight_decay=0.0,
+        grad_clip=0.0,
+        micro_batches=1,
+        batch_size=batch_size,
+        compile=compiled,
+        gamma=GAMMA,
+        tau=TAU,
     )
     actor, critic = MLPActor(OBS, ACTION, hidden), MLPCritic(OBS, ACTION, hidden)
     rng, cpu = torch.Generator().manual_seed(0), torch.device("cpu")

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.learners.config import DDPGConfig
-from flatwater.learners.ddpg import Learner, build_learner, make_update
+from flatwater.learners.config import LearnerConfig
+from flatwater.learners.ddpg import make_update
+from flatwater.learners.learner import Learner, build_learner
 from flatwater.learners.noise import perturb
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.nets.stack import views
@@ -29,7 +30,7 @@ VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
 CPU = torch.device("cpu")
 MEMBERS, STEPS, TORQUE = 4, 200, 2.0
 ACTOR, CRITIC = MLPActor(3, 1, (64, 64)), MLPCritic(3, 1, (64, 64))
-CONFIG = DDPGConfig(actor_lr=1e-3, critic_lr=1e-3, weight_decay=0.0, grad_clip=0.0, micro_batches=1, batch_size=128)
+CONFIG = LearnerConfig(algorithm="ddpg", weight_decay=0.0, grad_clip=0.0, batch_size=128)
 
 
 def play_(

@@ -127,13 +127,13 @@ def buys(
 ) -> Position | None:
     """Today's purchase, if any."""
     trade = config.trade
-    if np.isnan(action[:, 0]).any():
+    taken = {p.instrument for p in held}
+    free = [i for i in range(len(action)) if i not in taken and not np.isnan(feed.close[i])]
+    if not free or np.isnan(action[free, 0]).any():
         return None
-    k = max(range(len(action)), key=lambda i: (action[i, 0], -i))
+    k = max(free, key=lambda i: (action[i, 0], -i))
     coefficient, target = float(action[k, 0]), float(action[k, 1])
-    if coefficient < trade.buy_threshold or np.isnan(target) or np.isnan(feed.close[k]):
-        return None
-    if any(p.instrument == k for p in held):
+    if coefficient < trade.buy_threshold or np.isnan(target):
         return None
     coefficient = min(coefficient, trade.coefficient_max)
     target = min(max(target, trade.target_low), trade.target_high)

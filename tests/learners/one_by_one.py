@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from flatwater.learners.config import DDPGConfig
+from flatwater.learners.config import LearnerConfig
 from flatwater.nets.stack import Layout, views
 
 
@@ -65,7 +65,7 @@ Spec = tuple[tuple[int, ...], Layout]
 class OneLearner:
     """One member. `update` takes its micro-batches, and the target noise of each for TD3."""
 
-    def __init__(self, config: DDPGConfig, actor: Spec, critic: Spec, rows: list[Tensor]) -> None:
+    def __init__(self, config: LearnerConfig, actor: Spec, critic: Spec, rows: list[Tensor]) -> None:
         self.config = config
         dtype = rows[0].dtype
         self.actor, self.actor_target = (Layers(actor[0]).to(dtype) for _ in range(2))

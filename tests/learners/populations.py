@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flatwater.learners.config import DDPGConfig
-from flatwater.learners.ddpg import Learner, build_learner, make_update
+from flatwater.learners.config import LearnerConfig
+from flatwater.learners.ddpg import make_update
+from flatwater.learners.learner import Learner, build_learner
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.batch import Batch
 
@@ -20,7 +21,7 @@ Draw = Callable[[int, int], Batch]
 
 @dataclass
 class Population:
-    config: DDPGConfig
+    config: LearnerConfig
     learner: Learner
     update_: Callable[[list[Draw]], Tensor]
 
@@ -33,7 +34,9 @@ def population(
     seed: int = 0,
     **settings: object,
 ) -> Population:
-    config = DDPGConfig(batch_size=B, **settings)
+    config = LearnerConfig(
+        **{"algorithm": "ddpg", "batch_size": B, "micro_batches": 2, "critic_lr": 3e-4, "actor_lr": 1e-4} | settings
+    )
     rng = torch.Generator().manual_seed(seed)
     learner = build_learner(config, ACTOR, CRITIC, members=members, rng=rng, device=CPU, dtype=dtype)
     return Population(config, learner, make_update(config, ACTOR, CRITIC, learner, groups=groups))
@@ -69,4 +72,4 @@ def draws_of(batches: list[Batch]) -> list[Draw]:
 
 
 def blocks(learner: Learner) -> list[Tensor]:
-    return [learner.actor, learner.actor_target, *learner.critics, *learner.critic_targets]
+    return [learner.actor, *learner.actor_targets, *learner.critics, *learner.critic_targets]

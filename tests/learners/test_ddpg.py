@@ -19,8 +19,8 @@ from populations import (
 )
 
 from flatwater.errors import ConfigError
-from flatwater.learners.config import DDPGConfig
-from flatwater.learners.ddpg import build_learner, read_losses_
+from flatwater.learners.config import LearnerConfig
+from flatwater.learners.learner import build_learner, read_losses_
 from flatwater.nets.stack import views
 from flatwater.state.tree import leaves, nbytes
 
@@ -62,13 +62,15 @@ def test_equals_members_trained_one_by_one(settings: dict[str, object]) -> None:
             torch.testing.assert_close(errors[p], torch.stack(expected), rtol=0, atol=1e-12)
 
     for p, one in enumerate(ones):
-        actors = zip((one.actor, one.actor_target), (learner.actor, learner.actor_target), strict=True)
+        actors = zip((one.actor, one.actor_target), (learner.actor, *learner.actor_targets), strict=True)
         critics = zip(one.critics + one.critic_targets, learner.critics + learner.critic_targets, strict=True)
         assert max(net.distance(block[p], ACTOR.layout) for net, block in actors) <= 1e-12
         assert max(net.distance(block[p], CRITIC.layout) for net, block in critics) <= 1e-12
 
 
-def target_noises(config: DDPGConfig, rng: torch.Generator, groups: list[tuple[int, int]]) -> list[torch.Tensor | None]:
+def target_noises(
+    config: LearnerConfig, rng: torch.Generator, groups: list[tuple[int, int]]
+) -> list[torch.Tensor | None]:
     """The noise that the learner draws, group by group, for each micro-batch of all members."""
     if config.algorithm == "ddpg":
         return [None] * config.micro_batches
@@ -168,7 +170,9 @@ def _views(block: torch.Tensor, *, critic: bool = False) -> dict[str, torch.Tens
 def test_plan_on_the_meta_device_is_what_is_held_and_updates_hold_no_more() -> None:
     def build(device: str) -> object:
         rng = torch.Generator().manual_seed(0)
-        return build_learner(DDPGConfig(), ACTOR, CRITIC, members=3, rng=rng, device=torch.device(device))
+        return build_learner(
+            LearnerConfig(algorithm="ddpg"), ACTOR, CRITIC, members=3, rng=rng, device=torch.device(device)
+        )
 
     planned, pop = nbytes(build("meta")), population(dtype=torch.float32)
 

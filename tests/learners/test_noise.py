@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.errors import ConfigError
-from flatwater.learners.config import DDPGConfig
+from flatwater.learners.config import LearnerConfig
 from flatwater.learners.noise import noise_scale, perturb
 
 
 @given(updates=st.integers(0, 200_000))
 def test_scale_decays_by_each_update_down_to_the_floor(updates: int) -> None:
-    config = DDPGConfig(noise=0.125, noise_decay=0.99995, noise_floor=0.01)
+    config = LearnerConfig(noise=0.125, noise_decay=0.99995, noise_floor=0.01)
     scale, following = noise_scale(config, updates), noise_scale(config, updates + 1)
 
     # 0.125 * 0.99995 ** n = 0.01 at n = ln(12.5) / 5.000125e-5 = 50,513.3
@@ -56,4 +56,4 @@ def test_the_same_generator_gives_the_same_noise_and_no_other_is_touched() -> No
 )
 def test_a_value_out_of_range_is_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"learner\.{field} = {value}: must be"):
-        DDPGConfig(**{field: value})
+        LearnerConfig(**{field: value})

@@ -16,6 +16,7 @@ from flatwater.metrics.alarms import (
     not_finite,
     not_finite_metrics,
     recount,
+    refused_orders,
     skipped_steps,
     tell,
 )
@@ -49,6 +50,12 @@ def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
     assert [alarm.where for alarm in constant] == ["member 0", "member 1", "champion"]
     idle = never_trading(1, {"member 0": 0, "champion": 3})
     assert [alarm.where for alarm in idle] == ["member 0"]
+
+
+def test_days_lost_to_refused_orders_are_an_alarm() -> None:
+    found = refused_orders(3, {"member 0": 0.2, "member 1": 0.94, "champion": 0.0})
+    assert [alarm.where for alarm in found] == ["member 1"]
+    assert "94% of the orders of member 1 are refused" in found[0].message
 
 
 def test_a_deviation_that_is_not_a_number_is_an_alarm() -> None:

@@ -25,7 +25,8 @@ def encoder_of(kind: str, context: int, members: int) -> tuple[Encoder, Params]:
 
 
 def series(length: int) -> torch.Tensor:
-    return torch.randn(2, COLUMNS, length, FEATURES, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    """Slices that all members have in common."""
+    return torch.randn(1, 2, COLUMNS, length, FEATURES, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("kind", ["tcn", "lstm"])
@@ -36,7 +37,7 @@ def test_a_day_in_a_series_equals_its_window_alone(kind: str, context: int) -> N
 
     shared = encoder.days(params, x)
     for day in range(DAYS):
-        window = x[:, :, day : day + context].expand(2, -1, -1, -1, -1)
+        window = x[:, :, :, day : day + context].expand(2, -1, -1, -1, -1)
         torch.testing.assert_close(shared[:, :, day], encoder.windows(params, window), rtol=0, atol=1e-12)
 
 
@@ -47,7 +48,7 @@ def test_a_day_depends_on_exactly_its_context(kind: str) -> None:
     encoder, params = encoder_of(kind, context, members=1)
     x = series(context - 1 + 2 * context)
     changed = x.clone()
-    changed[:, :, row] += 1
+    changed[:, :, :, row] += 1
 
     moved = (encoder.days(params, x) != encoder.days(params, changed)).any(-1).all(-1)[0, 0]
     first = row - (context - 1)
@@ -60,6 +61,16 @@ def test_members_do_not_see_each_other(kind: str) -> None:
     x = series(15)
     alone = encoder.days({name: weight[1:2] for name, weight in params.items()}, x)
     torch.testing.assert_close(encoder.days(params, x)[1], alone[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["tcn", "lstm"])
+def test_members_may_have_slices_of_their_own(kind: str) -> None:
+    encoder, params = encoder_of(kind, 12, members=2)
+    x = torch.cat([series(15), series(15) + 1])
+    own = encoder.days(params, x)
+    for member in range(2):
+        alone = encoder.days({name: weight[member : member + 1] for name, weight in params.items()}, x[member, None])
+        torch.testing.assert_close(own[member], alone[0], rtol=0, atol=1e-12)
 
 
 def test_columns_in_chunks_equal_columns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

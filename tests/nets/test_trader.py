@@ -64,11 +64,9 @@ def test_a_day_without_any_data_gives_finite_numbers() -> None:
 
 def test_acting_on_days_equals_acting_on_windows() -> None:
     actor, _, params, _ = trader()
-    x = torch.randn(1, N, C + 5, F, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    windows = x.unfold(2, C, 1).permute(0, 2, 1, 4, 3)[0].expand(P, -1, -1, -1, -1)
-    seen = actor.trunk.of_days(params, x)
-    by_days = actor.head(params, actor.hidden(params, seen), seen.missing, None)
-    torch.testing.assert_close(by_days, actor(params, MarketObs(windows)), rtol=0, atol=1e-12)
+    x = torch.randn(1, 1, N, C + 5, F, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    windows = x[0].unfold(2, C, 1).permute(0, 2, 1, 4, 3)[0].expand(P, -1, -1, -1, -1)
+    torch.testing.assert_close(actor.over_days(params, x), actor(params, MarketObs(windows)), rtol=0, atol=1e-12)
 
 
 def test_the_account_reaches_the_action_and_the_value() -> None:

@@ -8,7 +8,10 @@ import torch
 
 from flatwater.errors import DataError
 from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES, SyntheticConfig
-from flatwater.panel.normalise import OBSERVATION_LIMIT, observation_panel, statistics
+from flatwater.panel.features import OBSERVABLE, find_features
+from flatwater.panel.features import observed as features_of
+from flatwater.panel.indicators import write_indicators_
+from flatwater.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, statistics
 from flatwater.panel.panel import FEATURES, Panel, build_panel
 from flatwater.panel.synthetic import synthetic_panel
 
@@ -28,13 +31,15 @@ def observed(panel: Panel, features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATU
 
 
 def test_statistics_are_those_of_training_days(panel: Panel) -> None:
+    """Of each column by itself; of all columns together for what is free of scale."""
     stats = statistics(panel, FEATURES, TRAIN)
-    for n in range(len(panel.instruments)):
-        for f in range(len(FEATURES)):
-            known = [float(x) for x in panel.values[: TRAIN.stop, n, f] if np.isfinite(x)]
+    for f, name in enumerate(FEATURES):
+        by_column = [[float(x) for x in column if np.isfinite(x)] for column in panel.values[: TRAIN.stop, :, f].T]
+        together = [x for column in by_column for x in column]
+        for n, known in enumerate([together] * len(by_column) if OBSERVABLE[name].scale_free else by_column):
             mean = sum(known) / len(known) if known else 0
-            deviation = (sum((x - mean) ** 2 for x in known) / len(known)) ** 0.5 if known else 1
-            assert stats.mean[n, f] == pytest.approx(mean, rel=1e-12)
+            deviation = (sum((x - mean) ** 2 for x in known) / len(known)) ** 0.5 if known else np.inf
+            assert stats.mean[n, f] == pytest.approx(mean, rel=1e-9)
             assert stats.deviation[n, f] == pytest.approx(deviation or 1, rel=1e-9)
 
 
@@ -54,8 +59,10 @@ def test_days_after_training_leave_no_trace(panel: Panel) -> None:
 def test_scaling_back_gives_the_panel(panel: Panel) -> None:
     stats = statistics(panel, FEATURES, TRAIN)
     out = observed(panel, FEATURES).numpy()
+    seen = np.isfinite(stats.deviation)
+    stats = Statistics(mean=stats.mean, deviation=np.where(seen, stats.deviation, 0))
     back = (out * stats.deviation[:, None] + stats.mean[:, None]).transpose(1, 0, 2)
-    inside = np.isfinite(panel.values) & (np.abs(out.transpose(1, 0, 2)) < OBSERVATION_LIMIT)
+    inside = np.isfinite(panel.values) & seen & (np.abs(out.transpose(1, 0, 2)) < OBSERVATION_LIMIT)
     assert inside.mean() > 0.5
     scale = np.broadcast_to(stats.deviation + np.abs(stats.mean), back.shape)
     assert (np.abs(back - panel.values)[inside] < 1e-6 * scale[inside]).all()
@@ -63,7 +70,12 @@ def test_scaling_back_gives_the_panel(panel: Panel) -> None:
 
 def test_what_is_missing_is_zero_and_the_rest_is_bounded(panel: Panel) -> None:
     out = observed(panel).numpy().transpose(1, 0, 2)
-    chosen = panel.values[:, :, [FEATURES.index(name) for name in DEFAULT_OBSERVATION_FEATURES]]
+    close = panel.feature("close").astype(float)
+    base = {"macd_signal_pct": "macd_signal", "sma20_distance_pct": "sma20_distance"}
+    chosen = np.stack(
+        [panel.feature(base.get(name, name.replace("return", "close"))) for name in DEFAULT_OBSERVATION_FEATURES], 2
+    )
+    chosen[(~np.isfinite(close)).cumprod(0) > 0] = np.nan
     assert np.isnan(chosen).any()
     assert (out[np.isnan(chosen)] == 0).all()
     assert np.isfinite(out).all()
@@ -96,13 +108,36 @@ def test_a_constant_column_is_centred_and_not_scaled(constant: float) -> None:
     np.testing.assert_allclose(out[0, :, 0], [0] * 19 + [2], atol=1e-6)
 
 
-def test_a_column_without_a_training_day_keeps_mean_0_and_deviation_1(panel: Panel) -> None:
+def test_a_column_without_a_training_day_is_seen_where_its_scale_is_known(panel: Panel) -> None:
+    """A share that was listed later: its price has no scale yet, its returns have that of all the others."""
     values = panel.values.copy()
     values[: TRAIN.stop, 7] = np.nan
     late = build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
-    stats = statistics(late, FEATURES, TRAIN)
-    assert (stats.mean[7] == 0).all()
-    assert (stats.deviation[7] == 1).all()
+    out = observed(late, ("close", "return"))
+    assert (out[7, :, 0] == 0).all()
+    assert (out[7, TRAIN.stop + 1 :, 1] != 0).any()
+
+
+def test_a_return_spans_the_days_without_a_close() -> None:
+    values = np.full((6, 1, 9), np.nan, dtype=np.float32)
+    values[[0, 1, 4, 5], 0, FEATURES.index("close")] = (100, 110, 99, 99)
+    dates = np.datetime64("2020-01-01") + np.arange(6)
+    panel = build_panel(values=values, dates=dates, instruments=("A",))
+    [feature] = find_features(("return",))
+    found = features_of(panel, [feature], 6, slice(None))[:, 0, 0]
+    np.testing.assert_allclose(found, [np.nan, 10, np.nan, np.nan, -10, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, feature in OBSERVABLE.items() if feature.scale_free])
+def test_what_is_free_of_scale_does_not_know_the_price(panel: Panel, name: str) -> None:
+    """The same market in another currency gives the same numbers."""
+    [feature] = find_features((name,))
+    prices = panel.values[:, :, : FEATURES.index("rsi")] * np.float32(1024)
+    values = np.concatenate([prices, panel.values[:, :, FEATURES.index("rsi") :]], axis=2)
+    write_indicators_(values)
+    other = build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
+    first, second = (features_of(each, [feature], len(panel.dates), slice(None)) for each in (panel, other))
+    np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-4)
 
 
 def test_temporaries_stay_a_few_megabytes() -> None:
@@ -141,5 +176,5 @@ def test_a_block_of_another_form_is_refused(panel: Panel, out: torch.Tensor) -> 
 
 
 def test_an_unknown_feature_is_refused(panel: Panel) -> None:
-    with pytest.raises(DataError, match="'volume' is not in the panel"):
+    with pytest.raises(DataError, match="no feature 'volume' to observe"):
         statistics(panel, ("close", "volume"), TRAIN)

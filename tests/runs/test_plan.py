@@ -9,7 +9,7 @@ import torch
 
 from flatwater.cli.main import main
 from flatwater.cli.train import TrainErl
-from flatwater.learners.config import DDPGConfig
+from flatwater.learners.config import LearnerConfig
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.panel.locate import load_panel
 from flatwater.replay.config import ReplayConfig
@@ -19,6 +19,8 @@ from flatwater.runs.erl.plan import outline, plan_erl
 from flatwater.state.tree import nbytes
 
 CPU = torch.device("cpu")
+DDPG = ["--learner.algorithm", "ddpg"]
+"""A run with a replay."""
 
 
 @pytest.fixture
@@ -28,13 +30,15 @@ def config(tiny: list[str]) -> ErlRunConfig:
 
 def variants() -> dict[str, dict[str, object]]:
     replay = ReplayConfig(capacity=300, warmup=50)
-    learner = DDPGConfig(updates=2, batch_size=8)
+    ddpg = LearnerConfig(algorithm="ddpg", updates=2, batch_size=8)
     return {
         "plain": {},
-        "td3": {"learner": replace(learner, algorithm="td3")},
-        "prioritised": {"replay": replace(replay, prioritised=True)},
-        "stored windows": {"replay": replace(replay, windows="stored")},
-        "bf16 and compiled": {"learner": replace(learner, autocast="bf16", compile=True)},
+        "bf16": {"learner": replace(ddpg, algorithm="hindsight", autocast="bf16")},
+        "ddpg": {"learner": ddpg},
+        "td3": {"learner": replace(ddpg, algorithm="td3")},
+        "prioritised": {"learner": ddpg, "replay": replace(replay, prioritised=True)},
+        "stored windows": {"learner": ddpg, "replay": replace(replay, windows="stored")},
+        "ddpg, bf16 and compiled": {"learner": replace(ddpg, autocast="bf16", compile=True)},
     }
 
 
@@ -56,7 +60,8 @@ def test_a_plan_of_a_terabyte_allocates_nothing(config: ErlRunConfig) -> None:
     panel = load_panel(config.panel)
     outline(config, panel)
     before = resident_bytes()
-    large = replace(config, replay=ReplayConfig(capacity=2_000_000_000))
+    learner = replace(config.learner, algorithm="ddpg")
+    large = replace(config, learner=learner, replay=ReplayConfig(capacity=2_000_000_000))
     _, run = outline(large, panel)
     assert sum(nbytes(run).values()) > 1e11
     assert resident_bytes() - before < 16 << 20
@@ -82,14 +87,14 @@ def test_the_table_fits_and_names_owners_limits_and_budget(tiny: list[str], caps
     assert main(["plan", "erl", *tiny]) == 0
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 100
-    for word in ("windows.seen", "state, exactly", "phase learn", "RAM", "90% of the tightest limit", "it fits"):
+    for word in ("outcomes.seen", "state, exactly", "phase learn", "RAM", "90% of the tightest limit", "it fits"):
         assert word in said
 
 
 def test_what_does_not_fit_exits_with_3_and_says_what_to_change(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [*tiny, "--replay.windows", "stored", "--replay.capacity", "50000", "--budget", "300MiB"]
+    options = [*tiny, *DDPG, "--replay.windows", "stored", "--replay.capacity", "50000", "--budget", "300MiB"]
     assert main(["plan", "erl", *options]) == 3
     said = capsys.readouterr().out
     assert "it does not fit" in said
@@ -104,7 +109,7 @@ def test_what_does_not_fit_exits_with_3_and_says_what_to_change(
 def test_what_the_system_refuses_is_told_with_owners_and_remedy(
     tiny: list[str], windows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--replay.windows", windows, "--replay.capacity", "500000000000", "--start-over-budget"]
+    options = [*DDPG, "--replay.windows", windows, "--replay.capacity", "500000000000", "--start-over-budget"]
     assert main(["train", "erl", *tiny, *options, "--run", str(tmp_path / "run")]) == 3
     assert "the system refuses" in capsys.readouterr().err
 

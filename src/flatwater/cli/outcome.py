@@ -52,6 +52,8 @@ def show_result(result: dict[str, Any], console: Console) -> None:
         table.add_row(who, *cells, style="bold" if who == kind.trained else "")
     console.print()
     console.print(table)
+    if verdict := result.get("verdict"):
+        console.print(verdict)
     console.print(f"Note: {result['note']}.", style="dim")
 
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.learners.config import DDPGConfig
+from flatwater.learners.config import LearnerConfig
 from flatwater.learners.losses import actor_loss, actor_slope, critic_loss, critic_slope, smooth, td_target
 from flatwater.learners.protocols import Actor, Critic
 from flatwater.nets.stack import Layout, Params, views
@@ -105,16 +105,17 @@ def by_transform(values_of: ValuesOf, slopes_of: SlopesOf, params: Weights) -> G
 class Rule:
     """What is computed from the weights and a batch."""
 
-    config: DDPGConfig
+    config: LearnerConfig
     actor: Actor
     critic: Critic
     differentiate: Differentiate
 
-    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        """The precision of forward passes."""
-        if device.type == "meta":  # a plan: torch knows no autocast there
-            return nullcontext()
-        return torch.autocast(device.type, torch.bfloat16, enabled=self.config.autocast == "bf16")
+
+def autocast(config: LearnerConfig, device: torch.device) -> AbstractContextManager[object]:
+    """The precision of forward passes."""
+    if device.type == "meta":  # a plan: torch knows no autocast there
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.autocast == "bf16")
 
 
 def critic_gradients_(
@@ -130,7 +131,7 @@ def critic_gradients_(
     seen: list[Tensor] = []
 
     def values_of(params: Weights) -> Values:
-        with rule.autocast(batch.reward.device):
+        with autocast(rule.config, batch.reward.device):
             values = [rule.critic(named, batch.obs, batch.action) for named in params]
         return tuple(value.to(dtype) for value in values)
 
@@ -150,7 +151,7 @@ def critic_gradients_(
 @torch.no_grad()
 def _target(nets: Nets, rule: Rule, batch: Batch, smoothing: Tensor | None) -> Float[Tensor, "p B"]:
     config = rule.config
-    with rule.autocast(batch.reward.device):
+    with autocast(rule.config, batch.reward.device):
         action = rule.actor(nets.actor.target, batch.next_obs)
         if smoothing is not None:
             action = smooth(action, smoothing * config.target_noise, config.target_noise_clip)
@@ -170,7 +171,7 @@ def actor_gradients_(nets: Nets, rule: Rule, batch: Batch, *, first: bool) -> No
     seen: list[Tensor] = []
 
     def values_of(params: Weights) -> Values:
-        with rule.autocast(batch.reward.device):
+        with autocast(rule.config, batch.reward.device):
             value = rule.critic(nets.critics[0].fixed, batch.obs, rule.actor(params[0], batch.obs))
         return (value.to(dtype),)
 

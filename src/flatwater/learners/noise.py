@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from flatwater.learners.config import DDPGConfig
+from flatwater.learners.config import LearnerConfig
 
 
-def noise_scale(config: DDPGConfig, updates: int) -> float:
+def noise_scale(config: LearnerConfig, updates: int) -> float:
     """Deviation of the noise after `updates` optimizer steps: it decays by each one, down to a floor."""
     return max(config.noise * config.noise_decay**updates, config.noise_floor)
 

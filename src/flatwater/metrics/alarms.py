@@ -13,7 +13,7 @@ from typing import Literal
 
 from flatwater.metrics.record import Metrics
 
-Kind = Literal["not finite", "skipped steps", "constant policy", "never trades"]
+Kind = Literal["not finite", "skipped steps", "constant policy", "never trades", "refused orders"]
 
 CONSTANT = 1e-6
 """Standard deviation of a policy's actions over the days of its episodes at or below which it ignores the market."""
@@ -142,6 +142,30 @@ def never_trading(round: int, trades: Mapping[str, int]) -> list[Alarm]:
         )
         for who, count in trades.items()
         if count == 0
+    ]
+
+
+REFUSED = 0.2
+"""Share of the trading days on which an order may be refused without an alarm."""
+
+
+def refused_orders(round: int, refused: Mapping[str, float]) -> list[Alarm]:
+    """An alarm for each policy whose orders are refused on more than a fifth of the days.
+
+    Args:
+        round: the round.
+        refused: share of the trading days on which something was asked for and nothing was bought, by who acts.
+    """
+    return [
+        Alarm(
+            "refused orders",
+            who,
+            f"{share:.0%} of the orders of {who} are refused: what it asks for has no price on the day, or its target "
+            "is no number. Days are lost that way, and nothing is learnt from them. Look for instruments without data.",
+            round,
+        )
+        for who, share in refused.items()
+        if share > REFUSED
     ]
 
 

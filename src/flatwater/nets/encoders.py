@@ -33,8 +33,11 @@ class Encoder(Protocol):
         """The last day of each window."""
         ...
 
-    def days(self, params: Params, x: Float[Tensor, "S N L F"]) -> Float[Tensor, "P S D N W"]:
-        """Every day of each slice that has its whole history in the slice: D = L - C + 1."""
+    def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
+        """Every day of each slice that has its whole history in the slice: D = L - C + 1.
+
+        Q is P where each member has slices of its own, or 1 where all have the same.
+        """
         ...
 
 

@@ -60,16 +60,16 @@ class LstmEncoder:
             outputs.append(output)
         return outputs
 
-    def days(self, params: Params, x: Float[Tensor, "S N L F"]) -> Float[Tensor, "P S D N W"]:
+    def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
         """Every day of each slice, window by window; days in chunks of bounded size."""
         members = len(params["encoder.patch.bias"])
         context = torch.Size(self.kernels).numel()
-        windows = x.unfold(2, context, 1).permute(0, 2, 1, 4, 3)  # [S, D, N, C, F], a view
-        s, days, n, _, f = windows.shape
+        windows = x.unfold(3, context, 1).permute(0, 1, 3, 2, 5, 4)  # [Q, S, D, N, C, F], a view
+        _, s, days, n, _, f = windows.shape
         step = max(1, CHUNK_NUMBERS // (members * s * n * context * f))
         parts = []
         for at in range(0, days, step):
-            chunk = windows[:, at : at + step].flatten(0, 1).expand(members, -1, -1, -1, -1)
+            chunk = windows[:, :, at : at + step].flatten(1, 2).expand(members, -1, -1, -1, -1)
             seen = self.windows(params, chunk)
             parts.append(seen.view(members, s, -1, n, self.width))
         return torch.cat(parts, dim=2)

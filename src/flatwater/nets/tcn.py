@@ -52,28 +52,26 @@ class TcnEncoder:
                 h = h + below[:, kernel - 1 :: kernel]
         return torch.cat([layer_norm(h, (self.channels,)).view(p, b, n, -1), x[:, :, :, -1]], dim=-1)
 
-    def days(self, params: Params, x: Float[Tensor, "S N L F"]) -> Float[Tensor, "P S D N W"]:
+    def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
         """Every day of each slice, each computed once; columns in chunks of bounded size."""
         members = len(params["encoder.0.bias"])
-        s, n, length, _ = x.shape
-        per_column = members * s * length * self.channels
+        _, s, n, length, f = x.shape
+        per_column = members * s * length * max(self.kernels) * max(self.channels, f)
         step = max(1, CHUNK_NUMBERS // per_column)
-        parts = [self._days(params, x[:, at : at + step]) for at in range(0, n, step)]
+        parts = [self._days(params, x[:, :, at : at + step]) for at in range(0, n, step)]
         return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
 
-    def _days(self, params: Params, x: Float[Tensor, "S N L F"]) -> Float[Tensor, "P S N D W"]:
-        members, (s, n) = len(params["encoder.0.bias"]), x.shape[:2]
-        h, dilation = x.flatten(0, 1).repeat(members, 1, 1), 1
+    def _days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S N D W"]:
+        members, (s, n, length) = len(params["encoder.0.bias"]), x.shape[1:4]
+        h, dilation = x.flatten(1, 2), 1
         for level, kernel in enumerate(self.kernels):
-            below, span = h, h.shape[1] - (kernel - 1) * dilation
-            taps = params[f"encoder.{level}.weight"].reshape(members, kernel, -1, self.channels)
-            bias = params[f"encoder.{level}.bias"]
-            h = bias.repeat_interleave(s * n, 0).unsqueeze(1).repeat(1, span, 1)
-            for j in range(kernel):
-                h.baddbmm_(below[:, j * dilation : j * dilation + span], taps[:, j].repeat_interleave(s * n, 0))
-            h.relu_()
+            below, span = h, h.shape[2] - (kernel - 1) * dilation
+            # A day beside its taps, so that each member has one large product and not one for each column.
+            taps = torch.cat([below[:, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
+            rows = taps.flatten(1, 2).expand(members, -1, -1)
+            h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, s * n, span, -1)
             if level:
-                h = h + below[:, -span:]
+                h = h + below[:, :, -span:]
             dilation *= kernel
-        today = x[:, :, -h.shape[1] :].expand(members, -1, -1, -1, -1)
+        today = x[:, :, :, length - h.shape[2] :].expand(members, -1, -1, -1, -1)
         return torch.cat([layer_norm(h, (self.channels,)).view(members, s, n, -1, self.channels), today], dim=-1)

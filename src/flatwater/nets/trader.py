@@ -70,11 +70,14 @@ class Trunk:
         """The last day of each window."""
         return self.embed(params, self.encoder.windows(params, windows), windows[:, :, :, -1])
 
-    def of_days(self, params: Params, x: Float[Tensor, "S N L F"]) -> Embedding:
-        """Every day of each slice that has its whole context in the slice: M = S * D, the slice varying slowest."""
+    def of_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Embedding:
+        """Every day of each slice that has its whole context in the slice: M = S * D, the slice varying slowest.
+
+        Q is P where each member has slices of its own, or 1 where all have the same.
+        """
         tokens = self.encoder.days(params, x)
-        today = x[:, :, -tokens.shape[2] :].transpose(1, 2)
-        return self.embed(params, tokens.flatten(1, 2), today.flatten(0, 1).unsqueeze(0))
+        today = x[:, :, :, -tokens.shape[2] :].transpose(2, 3)
+        return self.embed(params, tokens.flatten(1, 2), today.flatten(1, 2))
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,11 @@ class TraderActor:
         """The action on the last day of each window."""
         seen = self.trunk.of_windows(params, obs.windows)
         return self.head(params, self.hidden(params, seen), seen.missing, obs.account)
+
+    def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
+        """The action on every day of each slice that has its whole context in the slice, where no account is seen."""
+        seen = self.trunk.of_days(params, x)
+        return self.head(params, self.hidden(params, seen), seen.missing, None)
 
     def hidden(self, params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
         """What the head makes of the market, before the account is added."""

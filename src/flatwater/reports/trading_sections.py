@@ -36,7 +36,7 @@ def trading(run: RunRecords) -> Iterator[Html | Chart]:
         yield equity_chart(run.equity, result["split"])
     yield result_table(run.kind, result)
     days = f"{result['first_day']} to {result['last_day']}, {result['days']} days"
-    yield paragraph(f"{days}. Note: {result['note']}.", class_="reading")
+    yield paragraph(f"{days}. {result.get('verdict', '')} Note: {result['note']}.", class_="reading")
     if run.trades is None or not len(run.trades):
         yield paragraph("The champion closed no trade on these days.", class_="missing")
         return

@@ -11,7 +11,7 @@ from reference_simulator import Episode, play
 from flatwater.envs.trading.config import AccountConfig, EpisodeConfig, RewardConfig, TradeConfig, TradingConfig
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.observation import account_block
-from flatwater.envs.trading.results import fitness, trades
+from flatwater.envs.trading.results import episode_summary, fitness, trades
 from flatwater.envs.trading.simulator import Simulator, TimeStep, build_simulator, reset_, step_
 from flatwater.errors import ConfigError
 from flatwater.panel.panel import Panel
@@ -242,18 +242,40 @@ def test_money_by_hand() -> None:
     assert trade["profit"] == pytest.approx(shares * 96 * (1 - 5 / 10_000) ** 2 - spent, rel=1e-5)
 
 
-def test_only_the_largest_coefficient_and_one_position_each() -> None:
-    """The runner-up is not bought instead of a held favourite."""
+def test_the_best_of_what_is_not_held_is_bought() -> None:
+    """A held favourite does not cost the day: the runner-up is bought. To ask for what is held already is no order."""
     config = TradingConfig()
     market = flat_market(10, 2)
     sim = build_simulator(config, batch=1, max_days=10, instruments=2, device=CPU)
     reset_(sim, start=torch.tensor([0]), trading_end=torch.tensor([9]), end=torch.tensor([10]))
-    for favourite in (0, 0, 1, 1):
-        action = torch.tensor([[[1.2, 20.0], [1.2, 20.0]]])
-        action[0, favourite, 0] = 1.3
-        step_(sim, market, config, action)
-    assert (sim.logs.exit_day[0, :4] >= 0).tolist() == [True, False, True, False]
-    assert sim.logs.instrument[0, [0, 2]].tolist() == [0, 1]
+    for asked in ([1.2, 1.3], [1.2, 1.3], [1.2, 1.3], [0.9, 0.9]):
+        step_(sim, market, config, torch.tensor([[[asked[0], 20.0], [asked[1], 20.0]]]))
+    assert (sim.logs.exit_day[0, :4] >= 0).tolist() == [True, True, False, False]
+    assert sim.logs.instrument[0, :2].tolist() == [1, 0]
+    assert sim.refused.item() == 0
+
+
+def test_what_has_no_price_is_not_in_the_choice() -> None:
+    """The favourite has no close on the first day, so the other is bought instead of nothing."""
+    config, market = TradingConfig(), flat_market(10, 2)
+    market.close[0, 1] = torch.nan
+    sim = build_simulator(config, batch=1, max_days=10, instruments=2, device=CPU)
+    reset_(sim, start=torch.tensor([0]), trading_end=torch.tensor([9]), end=torch.tensor([10]))
+    step_(sim, market, config, torch.tensor([[[1.2, 20.0], [2.0, 20.0]]]))
+    assert sim.logs.instrument[0, 0].item() == 0
+    assert sim.positions.exit_day.max().item() > 0
+    assert sim.refused.item() == 0
+
+
+def test_an_order_for_what_has_no_price_is_refused_and_counted() -> None:
+    config, market = TradingConfig(), flat_market(10, 2)
+    market.close[:2, 1] = torch.nan
+    sim = build_simulator(config, batch=1, max_days=10, instruments=2, device=CPU)
+    reset_(sim, start=torch.tensor([0]), trading_end=torch.tensor([4]), end=torch.tensor([10]))
+    for _ in range(4):
+        step_(sim, market, config, torch.tensor([[[0.2, 20.0], [2.0, 20.0]]]))
+    assert sim.refused.item() == 2
+    assert episode_summary(sim, config)["refused"].item() == pytest.approx(0.5)
 
 
 def test_penalties_are_those_of_the_trading_period() -> None:

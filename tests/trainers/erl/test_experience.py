@@ -9,11 +9,19 @@ import torch
 
 from flatwater.envs.trading.gym_env import TradingEnv
 from flatwater.runs.erl.composition import ErlRun
-from flatwater.trainers.erl.learn import micro_batch, observe
+from flatwater.trainers.erl.learn import Source, micro_batch, observe
 from flatwater.trainers.erl.play import to_orders
 from flatwater.trainers.erl.round import evaluate_
 
 Composed = Callable[..., ErlRun]
+DDPG = {"learner.algorithm": "ddpg", "learner.micro_batches": 2}
+
+
+def source_of(composition: ErlRun) -> Source:
+    run = composition.trainer.run
+    assert run.replay is not None
+    assert run.windows is not None
+    return Source(run.replay, run.windows, run.market.observations, composition.config.env.episode.context)
 
 
 @pytest.mark.parametrize("account", [False, True])
@@ -21,7 +29,7 @@ Composed = Callable[..., ErlRun]
 def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(
     account: object, credit: str, composed: Composed
 ) -> None:
-    composition = composed({"env.account_observation": account, "env.reward.credit": credit})
+    composition = composed(DDPG | {"env.account_observation": account, "env.reward.credit": credit})
     run, recipe = composition.trainer.run, composition.recipe
     env = TradingEnv(run.market, recipe.config.env, recipe.splits.train)
     evaluate_(recipe, run)
@@ -47,8 +55,7 @@ def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(
 
 def stored(composition: ErlRun, at: int) -> Any:
     """What the learner gets for one transition."""
-    run = composition.trainer.run
-    got = observe(composition.recipe, run, torch.tensor([[at]]))
+    got = observe(source_of(composition), torch.tensor([[at]]))
     window = got.windows[0, 0].transpose(0, 1).numpy()  # [N, C, F] -> [C, N, F], as the env shows it
     return window if got.account is None else {"panel": window, "account": got.account[0, 0].numpy()}
 
@@ -63,11 +70,11 @@ def same_observation(first: Any, second: Any) -> None:
 
 
 def test_a_batch_holds_each_transition_with_its_successor(composed: Composed) -> None:
-    composition = composed()
+    composition = composed(DDPG)
     run, recipe = composition.trainer.run, composition.recipe
     evaluate_(recipe, run)
     index = torch.randint(160, (4, 2, 8), generator=torch.Generator().manual_seed(1))
-    batch = micro_batch(recipe, run, index, None, 1)(1, 3)
+    batch = micro_batch(source_of(composition), index, None, 1)(1, 3)
     for p in range(2):
         for b in range(8):
             at = int(index[1 + p, 1, b])
@@ -81,7 +88,7 @@ def test_a_batch_holds_each_transition_with_its_successor(composed: Composed) ->
 
 
 def test_nothing_is_learned_before_the_replay_holds_its_minimum(trained: Callable[..., Any]) -> None:
-    composition, rounds = trained(3, {"replay.warmup": 321})
-    assert [numbers["updates"] for numbers in rounds] == [0, 0, 2]
-    assert [numbers["buffer/fill"] for numbers in rounds] == pytest.approx([160 / 500, 320 / 500, 480 / 500])
+    composition, rounds = trained(4, DDPG | {"replay.warmup": 321})
+    assert [numbers["updates"] for numbers in rounds] == [0, 0, 0, 2]
+    assert [numbers["buffer/fill"] for numbers in rounds] == pytest.approx([160 / 500, 320 / 500, 480 / 500, 1])
     assert composition.trainer.run.learner.updates == 2

@@ -12,8 +12,9 @@ from flatwater.runs.erl.config import ErlRunConfig
 
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 
+DDPG = {"learner.algorithm": "ddpg"}
 TD3 = {"learner.algorithm": "td3", "learner.updates": 4}
-PRIORITISED = {"replay.prioritised": True}
+PRIORITISED = DDPG | {"replay.prioritised": True}
 STANDING = {"evolution.plateau_rounds": 1, "evolution.plateau_improvement": 1e9}  # every generation is on a plateau
 
 CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -26,9 +27,9 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "evaluation.train_slices": (3, {}),
     "evaluation.validation_slices": (3, {}),
     "evaluation.lowest": (1, {}),
-    "exploration.coefficient": (3.0, {}),
-    "exploration.target": (3.0, {}),
-    "exploration.day": (1.0, {}),
+    "exploration.coefficient": (3.0, DDPG),
+    "exploration.target": (3.0, DDPG),
+    "exploration.day": (1.0, DDPG),
     "env.episode.context": (24, {}),
     "env.episode.trading_days": (14, {}),
     "env.episode.settlement_days": (6, {}),
@@ -40,36 +41,37 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "env.reward.loss_factor": (10.0, {}),
     "env.reward.inaction_penalty": (2.0, {}),
     "env.reward.no_trade_penalty": (77.0, {"env.trade.buy_threshold": 1.999}),
-    "env.reward.credit": ("entry", {}),
+    "env.reward.credit": ("entry", DDPG),
     "env.account.cash": (5_000.0, {}),
     "env.account.position_share": (0.5, {}),
     "env.account.cost_bps": (50.0, {}),
     "env.account.slippage_bps": (50.0, {}),
-    "env.account_observation": (True, {}),
+    "env.account_observation": (True, DDPG),
     "net.encoder": ("lstm", {}),
     "net.channels": (6, {}),
     "net.hidden": (10, {}),
     "net.attention_heads": (1, {}),
-    "learner.algorithm": ("td3", {}),
-    "learner.gamma": (0.9, {}),
-    "learner.tau": (0.5, {}),
+    "learner.algorithm": ("ddpg", {}),
+    "learner.gamma": (0.9, DDPG),
+    "learner.tau": (0.5, DDPG),
     "learner.actor_lr": (1e-2, {}),
-    "learner.critic_lr": (1e-2, {}),
+    "learner.critic_lr": (1e-2, DDPG),
     "learner.weight_decay": (0.1, {}),
     "learner.grad_clip": (0.01, {}),
     "learner.updates": (5, {}),
     "learner.micro_batches": (3, {}),
-    "learner.batch_size": (5, {}),
+    "learner.batch_size": (4, {}),
+    "learner.stretches": (2, {}),
     "learner.policy_delay": (1, TD3),
     "learner.target_noise": (0.01, TD3),
     "learner.target_noise_clip": (0.001, TD3),
-    "learner.noise": (0.5, {}),
+    "learner.noise": (0.5, DDPG),
     "learner.noise_decay": (0.5, {}),
-    "learner.noise_floor": (0.1, {"learner.noise_decay": 0.5}),
+    "learner.noise_floor": (0.1, DDPG | {"learner.noise_decay": 0.5}),
     "learner.autocast": ("bf16", {}),
-    "replay.capacity": (300, {}),
-    "replay.warmup": (200, {}),
-    "replay.prioritised": (True, {}),
+    "replay.capacity": (300, DDPG),
+    "replay.warmup": (200, DDPG),
+    "replay.prioritised": (True, DDPG),
     "replay.alpha": (0.1, PRIORITISED),
     "replay.beta": (1.0, PRIORITISED),
     "evolution.elite_share": (0.2, {}),
@@ -173,8 +175,12 @@ def test_a_penalty_on_losses_lowers_fitness_and_leaves_the_account_alone(trained
 
 
 def test_credit_on_entry_pays_the_same_sum_on_other_days(trained: Trained) -> None:
-    late, early = (trained(1, {"env.reward.credit": when, "learner.updates": 1})[0] for when in ("exit", "entry"))
+    late, early = (
+        trained(1, DDPG | {"env.reward.credit": when, "learner.updates": 1})[0] for when in ("exit", "entry")
+    )
     first, second = late.trainer.run, early.trainer.run
+    assert first.replay is not None
+    assert second.replay is not None
     assert torch.equal(first.replay.action, second.replay.action)
     assert not torch.equal(first.replay.reward, second.replay.reward)
     torch.testing.assert_close(first.scores.fitness, second.scores.fitness, rtol=1e-5, atol=1e-3)

@@ -132,7 +132,7 @@ def test_the_champion_is_chosen_on_validation_not_on_fitness(composed: Composed)
 
 def test_the_population_keeps_its_size_through_champion_injection(composed: Composed) -> None:
     """The original lost a member at each injection."""
-    composition = composed({"evolution.champion_injection": 2})
+    composition = composed({"evolution.champion_injection": 2, "learner.algorithm": "ddpg"})
     run, recipe = composition.trainer.run, composition.recipe
     shape, injected = run.learner.actor.shape, []
     for generation in range(6):

@@ -5,7 +5,7 @@ its last day. An instrument whose data has ended is worth its last usable close.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.envs.trading.config import AccountConfig, TradingConfig
@@ -77,7 +77,15 @@ def _rebalance(
     return wanted, cost
 
 
-def play_random_(sim: Simulator, market: Market, config: TradingConfig, *, days: int, rng: torch.Generator) -> None:
+def play_random_(
+    sim: Simulator,
+    market: Market,
+    config: TradingConfig,
+    *,
+    days: int,
+    rng: torch.Generator,
+    buys: Bool[Tensor, " D"] | None = None,
+) -> None:
     """Play `days` steps of the episodes that `reset_` has begun with actions drawn evenly from the action space.
 
     Args:
@@ -86,10 +94,13 @@ def play_random_(sim: Simulator, market: Market, config: TradingConfig, *, days:
         config: the ranges of the actions.
         days: of the longest episode; ended ones wait.
         rng: on the simulator's device.
+        buys: days on which something is bought, whatever comes up, and on no others; None leaves that to chance too.
     """
     low = torch.tensor([0.0, config.trade.target_low], device=sim.day.device)
     high = torch.tensor([config.trade.coefficient_max, config.trade.target_high], device=sim.day.device)
     action = torch.empty(len(sim.day), sim.instruments, 2, device=sim.day.device)
-    for _ in range(days):
+    for day in range(days):
         action.uniform_(0, 1, generator=rng).mul_(high - low).add_(low)
+        if buys is not None:
+            action[..., 0].add_(config.trade.buy_threshold).mul_(buys[day])
         step_(sim, market, config, action)

@@ -14,7 +14,7 @@ _BPS = 10_000
 class EpisodeConfig:
     """The three periods of an episode: history that is only seen, days to trade, days in which positions only close."""
 
-    context: Count = 504
+    context: Count = 20
     """Days in one observation: on day t the rows t - context + 1 .. t. Sets the size of the encoder's window."""
     trading_days: Count = 125
     """Days on which one instrument can be bought, at the close."""

@@ -12,6 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flatwater.envs.trading.config import AccountConfig
+from flatwater.envs.trading.market import Market
+
 REASONS = ("target", "held", "data_ended", "episode_end")
 """Why a trade closed, in the order in which the rules apply."""
 
@@ -64,6 +67,56 @@ def resolve_exits(
     met = reached & (before < limit)
     held = torch.where(met, before + 1, limit)
     return Exits(held, torch.where(met, target_price, torch.take(mark, (day + held) * columns + instrument)))
+
+
+_TRADES = 1 << 17
+"""Trades that are resolved at a time: 20 MiB of highs where a position is held for 20 days."""
+
+
+def trade_gains(
+    market: Market,
+    *,
+    rows: range,
+    targets: Float[Tensor, " G"],
+    hold_days: int,
+    account: AccountConfig,
+) -> Float[Tensor, "D K G"]:
+    """What a purchase of each instrument on each day gains after costs, by sale target; NaN where it has no close.
+
+    Args:
+        market: prices.
+        rows: days of the purchases. The exits read `hold_days` rows more.
+        targets: sale targets, in percent.
+        hold_days: days after which a position is sold.
+        account: its costs.
+
+    Returns:
+        Gains as fractions of what was paid.
+    """
+    columns = market.close.shape[1]
+    found = torch.empty(len(rows), columns, len(targets), device=market.close.device)
+    step = max(1, _TRADES // (columns * len(targets)))
+    for at in range(0, len(rows), step):
+        found[at : at + step] = _gains(market, rows[at : at + step], targets, hold_days, account)
+    return found
+
+
+def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account: AccountConfig) -> Tensor:
+    device, shape = targets.device, (len(rows), market.close.shape[1], len(targets))
+    day = torch.arange(rows.start, rows.stop, device=device)[:, None, None].expand(shape).flatten()
+    instrument = torch.arange(shape[1], device=device)[None, :, None].expand(shape).flatten()
+    price = market.close[rows.start : rows.stop, :, None].expand(shape).flatten()
+    exits = resolve_exits(
+        market.high,
+        market.mark,
+        market.last_day,
+        ahead=torch.arange(1, hold_days + 1, device=device)[:, None],
+        day=day,
+        instrument=instrument,
+        target_price=target_prices(price, targets.expand(shape).flatten()),
+        last=day + hold_days,
+    )
+    return (exits.price * account.sale_factor / (price * account.purchase_factor) - 1).view(shape)
 
 
 def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Float[Tensor, " B"]:

@@ -30,7 +30,8 @@ def episode_summary(sim: Simulator, config: TradingConfig) -> dict[str, Float[Te
 
     Returns:
         reward: sum of the rewards. fitness: see `fitness`. trades: closed trades. win_rate, mean_gain (percent): of
-        those. total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
+        those. refused: share of the trading days on which something not held was asked for and nothing was bought.
+        total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
     """
     logs, done = sim.logs, closed(sim)
     bought = logs.exit_day >= 0
@@ -43,6 +44,7 @@ def episode_summary(sim: Simulator, config: TradingConfig) -> dict[str, Float[Te
         "trades": count.to(torch.float32),
         "win_rate": account.win_rate(gain, done),
         "mean_gain": gain.where(done, 0).sum(1) / count.clamp(min=1),
+        "refused": sim.refused / (sim.trading_end - sim.start),
         "total_return": account.total_return(logs.equity),
         "sharpe": account.sharpe(logs.equity),
         "drawdown": account.drawdown(logs.equity),

@@ -37,6 +37,8 @@ class Simulator:
     cash: Float[Tensor, " B"]
     total: Float[Tensor, " B"]
     """Sum of the episode's rewards so far."""
+    refused: Int[Tensor, " B"]
+    """Days so far on which something was asked for that was not held, and nothing was bought."""
     reward_due: Float[Tensor, "B D1"]
     proceeds_due: Float[Tensor, "B D1"]
     positions: Positions
@@ -89,6 +91,7 @@ def build_simulator(
         end=whole(1, batch, device=device),
         cash=real(batch, device=device),
         total=real(batch, device=device),
+        refused=whole(0, batch, device=device),
         reward_due=real(*days, device=device),
         proceeds_due=real(*days, device=device),
         positions=build_positions(hold_days=hold, batch=batch, device=device),
@@ -136,6 +139,7 @@ def reset_(
         now.copy_(torch.where(chosen, new, now))
     sim.cash.masked_fill_(chosen, sim.opening_cash)
     sim.total.masked_fill_(chosen, 0)
+    sim.refused.masked_fill_(chosen, 0)
     sim.positions.exit_day.masked_fill_(chosen, -1)
     sim.reward_due.masked_fill_(chosen[:, None], 0)
     sim.proceeds_due.masked_fill_(chosen[:, None], 0)
@@ -179,8 +183,8 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
         sim: written in place.
         market: prices; `sim.day` is a row of it.
         config: as given to `build_simulator`.
-        action: coefficient and sale target in percent, both brought into their ranges. An episode whose coefficients,
-            or whose chosen target, hold a NaN buys nothing.
+        action: coefficient and sale target in percent, both brought into their ranges. A NaN among the coefficients of
+            what can be bought, or in the chosen target, buys nothing.
 
     Raises:
         ConfigError: the action has another shape.
@@ -217,20 +221,25 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
 
 
 def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _Today, action: Tensor) -> _Purchase:
-    """The instrument with the largest coefficient, if it may be bought."""
+    """The instrument with the largest coefficient among those that have a close today and are not held."""
     trade = config.trade
+    close = market.close.index_select(0, today.row)
+    taken = sim.positions.instrument.where(today.open, sim.instruments).T  # closed ones stand in a last column
+    held = close.new_zeros(len(close), sim.instruments + 1, dtype=torch.bool).scatter_(1, taken, value=True)[:, :-1]
+    free = (close > 0) & ~held
     # max takes a NaN for the largest, and NaN reaches no threshold.
-    coefficient, instrument = action[..., 0].max(1)
-    target = action[..., 1].gather(1, instrument[:, None]).squeeze(1)
-    price = torch.take(market.close, today.cell + instrument)
-    held = (today.open & (sim.positions.instrument == instrument)).any(0)
-    bought = today.trading & (coefficient >= trade.buy_threshold) & (price > 0) & (target == target) & ~held  # noqa: PLR0124
+    coefficient, instrument = action[..., 0].where(free, -torch.inf).max(1)
+    chosen = instrument[:, None]
+    target = action[..., 1].gather(1, chosen).squeeze(1)
+    bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124
+    asked = ((action[..., 0] >= trade.buy_threshold) & ~held).any(1)
+    sim.refused.add_(today.trading & asked & ~bought)
     return _Purchase(
         bought=bought,
         instrument=instrument,
         coefficient=coefficient.clamp(max=trade.coefficient_max).where(bought, 0),
         target=target.clamp(trade.target_low, trade.target_high),
-        price=price.where(bought, 1),
+        price=close.gather(1, chosen).squeeze(1).where(bought, 1),
     )
 
 

@@ -10,6 +10,7 @@ from flatwater.metrics.alarms import (
     never_trading,
     not_finite,
     not_finite_metrics,
+    refused_orders,
     skipped_steps,
 )
 from flatwater.trainers.erl.round import ErlTrainer
@@ -22,8 +23,12 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     weights |= {f"weights/critic {n}": block.abs().amax(1).tolist() for n, block in enumerate(run.learner.critics)}
     inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
     skipped = {f"member {n}": int(count) for n, count in enumerate(run.learner.skipped_total.tolist()) if count}
-    played = episode_summary(run.val_env, config.env)["trades"].view(-1, config.evaluation.validation_slices)
-    trades = {who: int(count) for who, count in by_member(played[:-1].sum(1).tolist()).items()}
+    played = episode_summary(run.val_env, config.env)
+    slices = config.evaluation.validation_slices
+    trades = {
+        who: int(count) for who, count in by_member(played["trades"].view(-1, slices)[:-1].sum(1).tolist()).items()
+    }
+    *refused, of_champion = played["refused"].view(-1, slices).mean(1).tolist()
     *members, champion = run.scores.activity.tolist()
     return [
         *not_finite(round_, inputs | weights),
@@ -31,4 +36,5 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
         *skipped_steps(round_, skipped, config.learner.updates * (1 + len(run.learner.critics))),
         *constant_policies(round_, by_member(members, champion)),
         *never_trading(round_, trades),
+        *refused_orders(round_, by_member(refused, of_champion)),
     ]

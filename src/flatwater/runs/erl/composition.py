@@ -27,8 +27,9 @@ from flatwater.runs.folder import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.trainers.erl.numbers import lineage_record
+from flatwater.trainers.erl.recipe import Recipe, build_recipe
 from flatwater.trainers.erl.round import ErlTrainer, build_trainer
-from flatwater.trainers.erl.state import Recipe, build_erl, build_recipe, has_champion
+from flatwater.trainers.erl.state import build_erl, has_champion
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class ErlRun:
 
     def rebuild_(self) -> None:
         """Fill stored windows from the panel."""
-        refill_(self.trainer.run.replay, self.trainer.run.market.observations)
+        if self.trainer.run.replay is not None:
+            refill_(self.trainer.run.replay, self.trainer.run.market.observations)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Everything wrong with the generation."""

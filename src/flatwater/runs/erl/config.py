@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from flatwater.config.bounds import Number
 from flatwater.config.declare import config
 from flatwater.errors import require
 from flatwater.runs.config import RunConfig, check_run
@@ -14,6 +15,8 @@ class ErlRunConfig(RunConfig, ErlConfig):
 
     trainer: Literal["erl"] = "erl"
     """What the run trains, so that `flatwater resume` knows."""
+    rounds: Number = 6
+    """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
     panel: str | None = None
     """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that comes with Flatwater."""
 
@@ -24,6 +27,15 @@ class ErlRunConfig(RunConfig, ErlConfig):
         require(
             len(features) == len(set(features)) > 0, "observation_features", features, "one or more names, each once"
         )
+        if self.learner.algorithm == "hindsight":
+            require(
+                not self.env.account_observation,
+                "env.account_observation",
+                self.env.account_observation,
+                "false with learner.algorithm = 'hindsight', which learns from what every purchase came to, whatever "
+                "was held. Choose 'ddpg' or 'td3' for traders that see their account",
+            )
+            return
         require(
             self.replay.capacity >= 2 * episodes,
             "replay.capacity",

@@ -16,7 +16,7 @@ LAYOUT = Layout(
         Column("validation", "champ", 6, "validation/champion"),
         Column("", "trades", 7, "trades/count", whole),
         Column("", "win%", 5, "trades/win_rate", percent),
-        Column("", "fill%", 6, "buffer/fill", percent),
+        Column("", "loss", 6, "train/actor_loss"),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
         Column("seconds", "val", 4, "time/validate", short_seconds),
         Column("seconds", "learn", 6, "time/learn", short_seconds),

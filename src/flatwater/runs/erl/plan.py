@@ -10,14 +10,16 @@ from flatwater.envs.trading.market import outline_market
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.nets.stack import views
-from flatwater.panel.panel import Panel, feature_number
+from flatwater.panel.features import find_features
+from flatwater.panel.panel import Panel
 from flatwater.panel.splits import check_episode, split_days
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.play import Outlook, look_ahead
+from flatwater.trainers.erl.recipe import Recipe, build_recipe, learns_from_outcomes
 from flatwater.trainers.erl.round import build_trainer
-from flatwater.trainers.erl.state import Erl, Recipe, build_erl, build_recipe
+from flatwater.trainers.erl.state import Erl, build_erl
 
 
 def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
@@ -32,8 +34,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
         ConfigError: the configuration does not fit the panel.
         DataError: the panel lacks a feature.
     """
-    for name in config.observation_features:
-        feature_number(panel.features, name)
+    find_features(config.observation_features)
     recipe, run = outline(config, panel)
     owners = nbytes(run)
     plan = planned(owners, lambda: transients(recipe, run), config=config, device=device)
@@ -62,8 +63,9 @@ def outline(config: ErlRunConfig, panel: Panel) -> tuple[Recipe, Erl]:
 
 def transients(recipe: Recipe, run: Erl) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
-    run.replay.appended = len(run.replay.row)
-    learn_ = build_trainer(recipe, run).phases[2].step_
+    if run.replay is not None:
+        run.replay.appended = len(run.replay.row)
+    learn_ = next(phase for phase in build_trainer(recipe, run).phases if phase.name == "learn").step_
     evaluation, actors = recipe.config.evaluation, run.learner.actor
     return {
         # The market is encoded before the first day; a day's own temporaries are small beside that.
@@ -84,14 +86,15 @@ def _look_ahead(recipe: Recipe, run: Erl, actors: Tensor, slices: int) -> Outloo
 def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     """What may make the largest owners smaller."""
     replay, learner, net = config.replay, config.learner, config.net
-    if replay.windows == "stored":
+    in_hindsight = learns_from_outcomes(config)
+    if replay.windows == "stored" and not in_hindsight:
         yield "replay.windows = rows", "replay", replace(config, replay=replace(replay, windows="rows"))
-    if replay.capacity >= 2 * replay.warmup:
+    if replay.capacity >= 2 * replay.warmup and not in_hindsight:
         half = replay.capacity // 2
         yield f"replay.capacity = {half}", "replay", replace(config, replay=replace(replay, capacity=half))
-    if learner.batch_size > 1:
-        half = learner.batch_size // 2
-        yield f"learner.batch_size = {half}", "windows", replace(config, learner=replace(learner, batch_size=half))
+    if learner.batch_size > learner.stretches and learner.batch_size % (2 * learner.stretches) == 0:
+        half, owner = learner.batch_size // 2, "outcomes" if in_hindsight else "windows"
+        yield f"learner.batch_size = {half}", owner, replace(config, learner=replace(learner, batch_size=half))
     if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)
         half = config.population.size // 2
         smaller = replace(config, population=replace(config.population, size=half))

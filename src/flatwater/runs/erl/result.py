@@ -1,6 +1,7 @@
 """What a finished run leaves to look at: result.json, the champion's trades, and the equity curves."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -45,6 +46,11 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, thre
         "last_day": str(dates[score.days.stop - 1]),
         "days": len(score.days),
         "traders": {name: {key: finite(value) for key, value in row.items()} for name, row in score.rows.items()},
+        "comparison": {
+            name: finite(value) if isinstance(value, float) else value
+            for name, value in asdict(score.comparison).items()
+        },
+        "verdict": score.comparison.sentence,
         "importance": score.importance,
         "champion_born": int(run.lineage.born[-1]),
         "champion_value": finite(float(run.scores.champion_value)),

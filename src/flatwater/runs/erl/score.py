@@ -10,16 +10,20 @@ from torch import Tensor
 
 from flatwater.envs.trading import account
 from flatwater.envs.trading.baselines import buy_and_hold, equal_weight, play_random_
+from flatwater.envs.trading.config import TradingConfig
 from flatwater.envs.trading.results import episode_summary, trades
 from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
+from flatwater.envs.trading.yardsticks import play_rule_, rules
 from flatwater.panel.panel import Panel
 from flatwater.panel.splits import Days
+from flatwater.runs.erl.comparison import Comparison, compare
 from flatwater.state.random import generator
+from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.play import play_
 from flatwater.trainers.erl.round import ErlTrainer
 
 RANDOM_TRADERS = 100
-"""Random traders that are played; their median is reported."""
+"""Random traders that are played, with purchases on the days of the champion's; their median is reported."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Score:
     """What a stretch of days came to."""
 
     days: Days
+    comparison: Comparison
     rows: dict[str, dict[str, float]]
     """Trader -> named numbers."""
     equity: dict[str, Float[Tensor, "D1"]]
@@ -49,21 +54,29 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days) -> Score:
     every = first.expand(RANDOM_TRADERS)
     reset_(chance, start=every, trading_end=trading_end.expand(RANDOM_TRADERS), end=every + len(days))
     rng = generator(recipe.config.seed, "random traders", recipe.device)
-    play_random_(chance, run.market, env_config, days=len(days), rng=rng)
+    bought = champion.logs.exit_day[0] >= 0
+    play_random_(chance, run.market, env_config, days=len(days), rng=rng, buys=bought)
     random = episode_summary(chance, env_config)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
+    played = _rules(trainer, days)
     curves = {
         "champion": champion.logs.equity[0],
         "buy and hold": buy_and_hold(run.market, days.first, days.stop, env_config.account),
         "equal weight": equal_weight(run.market, days.first, days.stop, env_config.account),
+        **{name: env.logs.equity[0] for name, env in played.items()},
         "random": chance.logs.equity[median],
     }
+    yardsticks = tuple(name for name in curves if name not in {"champion", "random"})
     return Score(
         days=days,
+        comparison=compare(
+            curves, random["total_return"], trained="champion", yardsticks=yardsticks, seed=recipe.config.seed
+        ),
         rows={
-            "champion": {name: float(value[0]) for name, value in episode_summary(champion, env_config).items()},
+            "champion": _of_env(champion, env_config),
             "buy and hold": _of_curve(curves["buy and hold"]),
             "equal weight": _of_curve(curves["equal weight"]),
+            **{name: _of_env(env, env_config) for name, env in played.items()},
             "random": {name: float(value.median()) for name, value in random.items()},
         },
         equity=curves,
@@ -78,6 +91,20 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days) -> Score:
     )
 
 
+def _rules(trainer: ErlTrainer, days: Days) -> dict[str, Simulator]:
+    """The simple rules, played by name."""
+    recipe, market, played = trainer.recipe, trainer.run.market, {}
+    first = torch.tensor([days.first], device=recipe.device)
+    trading_end = first + len(days) - recipe.config.env.episode.settlement_days
+    for name, scores in rules(market, recipe.config.env, lesson_days(recipe)).items():
+        env = _env(trainer, days, batch=1)
+        reset_(env, start=first, trading_end=trading_end, end=first + len(days))
+        known = torch.from_numpy(scores()).to(recipe.device)
+        play_rule_(env, market, recipe.config.env, known, start=days.first, days=len(days))
+        played[name] = env
+    return played
+
+
 def _env(trainer: ErlTrainer, days: Days, *, batch: int) -> Simulator:
     recipe, run = trainer.recipe, trainer.run
     return build_simulator(
@@ -87,6 +114,10 @@ def _env(trainer: ErlTrainer, days: Days, *, batch: int) -> Simulator:
         instruments=len(run.market.investable),
         device=recipe.device,
     )
+
+
+def _of_env(env: Simulator, config: TradingConfig) -> dict[str, float]:
+    return {name: float(value[0]) for name, value in episode_summary(env, config).items()}
 
 
 def _of_curve(curve: Float[Tensor, "D1"]) -> dict[str, float]:

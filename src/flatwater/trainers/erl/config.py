@@ -8,7 +8,7 @@ from flatwater.config.declare import config
 from flatwater.envs.trading.config import TradingConfig
 from flatwater.errors import require
 from flatwater.evolution.config import EvolutionConfig
-from flatwater.learners.config import DDPGConfig
+from flatwater.learners.config import LearnerConfig
 from flatwater.nets.config import NetConfig
 from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
 from flatwater.replay.config import ReplayConfig
@@ -65,6 +65,6 @@ class ErlConfig:
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     env: TradingConfig = field(default_factory=TradingConfig)
     net: NetConfig = field(default_factory=NetConfig)
-    learner: DDPGConfig = field(default_factory=DDPGConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)

@@ -5,7 +5,8 @@ import torch
 from flatwater.evolution.schedule import adapt_
 from flatwater.evolution.selection import Descent, descend
 from flatwater.evolution.variation import cross_, forget_, mutate_
-from flatwater.trainers.erl.state import Erl, Recipe
+from flatwater.trainers.erl.recipe import Recipe
+from flatwater.trainers.erl.state import Erl
 
 
 def evolve_(recipe: Recipe, run: Erl) -> None:
@@ -16,12 +17,13 @@ def evolve_(recipe: Recipe, run: Erl) -> None:
     descent = descend(run.scores.fitness, config, rng, inject_champion=due)
 
     learner = run.learner
-    for block in (learner.actor, learner.actor_target, *learner.critics, *learner.critic_targets):
+    for block in learner.blocks:
         cross_(block, descent)
     mutate_(learner.actor, descent, rate=run.schedule.rate, deviation=run.schedule.deviation, rng=rng)
     mutants = descent.mutated.nonzero().squeeze(1)
-    learner.actor_target[mutants] = learner.actor[mutants]
-    for adam in (learner.actor_adam, *learner.critic_adams):
+    for target in learner.actor_targets:
+        target[mutants] = learner.actor[mutants]
+    for adam in learner.adams:
         forget_((adam.exp_avg, adam.exp_avg_sq, adam.steps), descent)
     inherit_(run, descent)
 

@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.learners.config import DDPGConfig
+from flatwater.learners.config import LearnerConfig
 from flatwater.learners.noise import noise_scale, perturb
 from flatwater.trainers.erl.config import ExplorationConfig
 from flatwater.trainers.erl.play import Explore
 
 
-def explorer(config: DDPGConfig, exploration: ExplorationConfig, updates: int, rng: torch.Generator) -> Explore:
+def explorer(config: LearnerConfig, exploration: ExplorationConfig, updates: int, rng: torch.Generator) -> Explore:
     """Noise for actions [B, K, 2] after `updates` optimizer steps.
 
     Independent noise on every instrument chooses among instruments, but cannot make a day with a purchase of one

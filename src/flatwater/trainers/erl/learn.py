@@ -1,92 +1,123 @@
-"""The learning phase: each update draws transitions by number and gathers their windows from the panel."""
+"""The learning phase: from the outcomes of the training days, or from transitions that members have played.
 
-from collections.abc import Callable, Sequence
+Transitions are drawn by number, and their windows are gathered from the panel.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.learners.ddpg import make_update
+from flatwater.learners.hindsight import make_hindsight_update
 from flatwater.nets.trader import MarketObs
 from flatwater.replay.batch import Batch
 from flatwater.replay.priority import set_priorities_
-from flatwater.replay.rows import draw, held, windows
-from flatwater.trainers.erl.state import Erl, Recipe, members_at_once
-
-Update = Callable[[Sequence[Callable[[int, int], Batch]]], Tensor]
+from flatwater.replay.rows import RowReplay, draw, held, windows
+from flatwater.trainers.erl.lessons import Outcomes, draw_lessons
+from flatwater.trainers.erl.recipe import Recipe, members_at_once
+from flatwater.trainers.erl.state import Erl, Windows
+from flatwater.trainers.loop import Phase
 
 
 def member_groups(recipe: Recipe, run: Erl) -> list[tuple[int, int]]:
-    """Consecutive members whose windows of one micro-batch stand in memory together."""
+    """Consecutive members whose observations of one micro-batch stand in memory together."""
     size, members = members_at_once(recipe, run.market), recipe.config.population.size
     return [(low, min(low + size, members)) for low in range(0, members, size)]
 
 
-def build_update(recipe: Recipe, run: Erl) -> Update:
-    """The learner's update, bound to the run's state."""
-    return make_update(
-        recipe.config.learner, recipe.actor, recipe.critic, run.learner, groups=member_groups(recipe, run)
+def learning(recipe: Recipe, run: Erl) -> Phase:
+    """The phase in which every member learns, each from a draw of its own, bound to the run's state."""
+    if run.outcomes is not None:
+        return _from_outcomes(recipe, run, run.outcomes)
+    assert run.replay is not None  # noqa: S101  (a run has one of both)
+    assert run.windows is not None  # noqa: S101
+    return _from_transitions(recipe, run, run.replay, run.windows)
+
+
+def _from_outcomes(recipe: Recipe, run: Erl, outcomes: Outcomes) -> Phase:
+    learner = recipe.config.learner
+    update_ = make_hindsight_update(
+        learner, recipe.actor, run.learner, groups=member_groups(recipe, run), threshold=recipe.critic.threshold
     )
+    rng = run.generators["lessons"]
+    return Phase("learn", lambda: learner.updates, lambda _: update_(draw_lessons(recipe, run.market, outcomes, rng)))
 
 
-def updates_due(recipe: Recipe, run: Erl) -> int:
-    """Updates of this round: none until the replay holds its minimum."""
-    return recipe.config.learner.updates if held(run.replay) >= recipe.config.replay.warmup else 0
-
-
-def learn_(recipe: Recipe, run: Erl, update_: Update) -> None:
-    """One update of every member, each on transitions of its own draw."""
+def _from_transitions(recipe: Recipe, run: Erl, replay: RowReplay, buffers: Windows) -> Phase:
     config = recipe.config
+    update_ = make_update(config.learner, recipe.actor, recipe.critic, run.learner, groups=member_groups(recipe, run))
     shape = (config.population.size, config.learner.micro_batches, config.learner.batch_size)
-    index, weight = draw(run.replay, shape, run.generators["replay"])
-    td_error = update_([micro_batch(recipe, run, index, weight, g) for g in range(shape[1])])
-    if run.replay.priorities is not None:
-        set_priorities_(run.replay.priorities, index, td_error)
+
+    def due() -> int:
+        """None until the replay holds its minimum."""
+        return config.learner.updates if held(replay) >= config.replay.warmup else 0
+
+    def learn_(_step: int) -> None:
+        index, weight = draw(replay, shape, run.generators["replay"])
+        source = Source(replay, buffers, run.market.observations, config.env.episode.context)
+        td_error = update_([micro_batch(source, index, weight, g) for g in range(shape[1])])
+        if replay.priorities is not None:
+            set_priorities_(replay.priorities, index, td_error)
+
+    return Phase("learn", due, learn_)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where transitions are gathered from, and into."""
+
+    replay: RowReplay
+    buffers: Windows
+    observations: Float[Tensor, "N T F"]
+    context: int
 
 
 def micro_batch(
-    recipe: Recipe, run: Erl, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
+    source: Source, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
 ) -> Callable[[int, int], Batch]:
     """Gathers micro-batch `g` of members low ... high - 1 into the run's buffers: it is good until the next one."""
+    replay = source.replay
 
     def gather(low: int, high: int) -> Batch:
         at = index[low:high, g]
         return Batch(
-            obs=observe(recipe, run, at),
-            action=run.replay.action[at],
-            reward=run.replay.reward[at],
-            discount=run.replay.discount[at],
-            next_obs=observe_next(recipe, run, at),
+            obs=observe(source, at),
+            action=replay.action[at],
+            reward=replay.reward[at],
+            discount=replay.discount[at],
+            next_obs=observe_next(source, at),
             weight=None if weight is None else weight[low:high, g],
         )
 
     return gather
 
 
-def observe(recipe: Recipe, run: Erl, at: Int[Tensor, "P B"]) -> MarketObs:
+def observe(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
     """What was seen at ring positions `at`, in the run's buffer."""
-    copies = run.replay.windows
-    return _observed(recipe, run, at, at, None if copies is None else copies.seen, run.windows.seen)
+    copies = source.replay.windows
+    return _observed(source, at, at, None if copies is None else copies.seen, source.buffers.seen)
 
 
-def observe_next(recipe: Recipe, run: Erl, at: Int[Tensor, "P B"]) -> MarketObs:
+def observe_next(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
     """What followed on ring positions `at`, in the run's other buffer."""
-    copies, day = run.replay.windows, run.replay.following[at].long()
-    return _observed(recipe, run, at, day, None if copies is None else copies.following, run.windows.following)
+    copies, day = source.replay.windows, source.replay.following[at].long()
+    return _observed(source, at, day, None if copies is None else copies.following, source.buffers.following)
 
 
-def _observed(  # noqa: PLR0917  (two observations, each of two sources)
-    recipe: Recipe,
-    run: Erl,
+def _observed(
+    source: Source,
     at: Int[Tensor, "P B"],
     day: Int[Tensor, "P B"],
     copies: Float[Tensor, "C N W F"] | None,
     buffer: Float[Tensor, "R N W F"],
 ) -> MarketObs:
     """The windows of the transitions that acted on `day`, rebuilt from the panel; or the copies kept with `at`."""
+    replay = source.replay
     if copies is None:
-        context = recipe.config.env.episode.context
-        seen = windows(run.market.observations, run.replay.row[day].long(), context, out=buffer)
+        seen = windows(source.observations, replay.row[day].long(), source.context, out=buffer)
     else:
         seen = torch.index_select(copies, 0, at.flatten(), out=buffer[: at.numel()]).view(*at.shape, *copies.shape[1:])
-    return MarketObs(seen, None if run.replay.account is None else run.replay.account[day])
+    return MarketObs(seen, None if replay.account is None else replay.account[day])

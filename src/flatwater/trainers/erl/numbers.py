@@ -4,10 +4,11 @@ from typing import Any
 
 from flatwater.envs.trading.results import episode_summary
 from flatwater.envs.trading.simulator import Simulator
-from flatwater.learners.ddpg import read_losses_
+from flatwater.learners.learner import read_losses_
 from flatwater.learners.noise import noise_scale
 from flatwater.replay.rows import held
-from flatwater.trainers.erl.state import Erl, Recipe
+from flatwater.trainers.erl.recipe import Recipe
+from flatwater.trainers.erl.state import Erl
 
 
 def read_numbers_(recipe: Recipe, run: Erl) -> dict[str, float]:
@@ -25,13 +26,14 @@ def read_numbers_(recipe: Recipe, run: Erl) -> dict[str, float]:
         "champion/crowned": scores.crowned,
         "champion/born": run.lineage.born[-1],
         "policy/activity": scores.activity[-1],
-        "buffer/fill": held(run.replay) / len(run.replay.row),
-        "noise/scale": noise_scale(recipe.config.learner, run.learner.updates),
         "mutation/rate": run.schedule.rate,
         "mutation/deviation": run.schedule.deviation,
         "mutation/plateau": run.scores.plateau,
         "updates": run.learner.updates,
     }
+    if run.replay is not None:
+        numbers["buffer/fill"] = held(run.replay) / len(run.replay.row)
+        numbers["noise/scale"] = noise_scale(recipe.config.learner, run.learner.updates)
     played = _episodes(recipe, run.eval_env)
     losses = read_losses_(run.learner)
     return {name: float(value) for name, value in (numbers | played | losses).items()}
@@ -45,6 +47,7 @@ def _episodes(recipe: Recipe, env: Simulator) -> dict[str, float]:
         "trades/count": float(count),
         "trades/win_rate": float((summary["win_rate"] * summary["trades"]).sum() / count.clamp(min=1)),
         "trades/mean_gain": float((summary["mean_gain"] * summary["trades"]).sum() / count.clamp(min=1)),
+        "trades/refused": float(summary["refused"].mean()),
         "account/return": float(summary["total_return"].mean()),
         "account/drawdown": float(summary["drawdown"].mean()),
         "account/exposure": float(summary["exposure"].mean()),

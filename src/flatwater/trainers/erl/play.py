@@ -17,7 +17,7 @@ from flatwater.envs.trading.simulator import Simulator, TimeStep, reset_, step_
 from flatwater.nets.stack import Params, views
 from flatwater.nets.trader import ACTION_PARTS, TraderActor
 from flatwater.panel.splits import Days
-from flatwater.trainers.erl.state import Recipe
+from flatwater.trainers.erl.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def look_ahead(recipe: Recipe, market: Market, params: Params, starts: Int[Tenso
     attention = torch.zeros((members, len(market.observations)), device=recipe.device)
     with torch.no_grad():
         for s in range(len(starts)):
-            seen = recipe.actor.trunk.of_days(params, market.observations.index_select(1, rows[s]).unsqueeze(0))
+            seen = recipe.actor.trunk.of_days(params, market.observations.index_select(1, rows[s])[None, None])
             hidden = recipe.actor.hidden(params, seen)
             planned[:, s] = hidden if watched else recipe.actor.head(params, hidden, seen.missing, None)
             missing[s] = seen.missing[0]

@@ -1,23 +1,25 @@
-"""One generation of traders: evaluate, validate, learn, evolve; then the loop settles it and saves a checkpoint."""
+"""One generation of traders: learn, evaluate, validate, evolve; then the loop settles it and saves a checkpoint."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.results import fitness
 from flatwater.evolution.variation import crown_
-from flatwater.replay.rows import append_
+from flatwater.replay.rows import RowReplay, append_
 from flatwater.replay.stored import store_
 from flatwater.trainers.erl.evolve import evolve_
 from flatwater.trainers.erl.explore import explorer
-from flatwater.trainers.erl.learn import build_update, learn_, updates_due
+from flatwater.trainers.erl.learn import learning
 from flatwater.trainers.erl.numbers import read_numbers_
 from flatwater.trainers.erl.play import Moment, Outlook, draw_slices, play_
-from flatwater.trainers.erl.state import Erl, Recipe, has_champion
+from flatwater.trainers.erl.recipe import Recipe
+from flatwater.trainers.erl.state import Erl, has_champion
 from flatwater.trainers.loop import Phase, Progress
 
 
@@ -40,56 +42,53 @@ class ErlTrainer:
 
 
 def build_trainer(recipe: Recipe, run: Erl) -> ErlTrainer:
-    """Bind the phases to the state."""
-    update_ = build_update(recipe, run)
+    """Bind the phases to the state. What is validated has learnt, so the last learning of a run is judged as well."""
     phases = (
+        learning(recipe, run),
         Phase("evaluate", lambda: 1, lambda _: evaluate_(recipe, run)),
         Phase("validate", lambda: 1, lambda _: validate_(recipe, run)),
-        Phase("learn", partial(updates_due, recipe, run), lambda _: learn_(recipe, run, update_)),
         Phase("evolve", lambda: 1, lambda _: evolve_(recipe, run)),
     )
     return ErlTrainer(recipe, run, phases)
 
 
 def evaluate_(recipe: Recipe, run: Erl) -> None:
-    """Every member plays the same random training slices, with noise; every transition goes to the replay."""
+    """Every member plays the same random training slices; with noise where they learn from what they play."""
     config = recipe.config
     starts = draw_slices(recipe, recipe.splits.train, config.evaluation.train_slices, run.generators["slices"])
-    member = torch.arange(config.population.size, device=recipe.device).repeat_interleave(len(starts))
-
-    def remember(moment: Moment) -> None:
-        at = append_(
-            run.replay,
-            row=moment.row,
-            action=moment.action,
-            reward=moment.step.reward,
-            terminated=moment.step.terminated,
-            member=member,
-            account=moment.account,
-        )
-        if run.replay.windows is not None:
-            store_(
-                run.replay.windows,
-                run.market.observations,
-                at=at,
-                row=moment.row,
-                terminated=moment.step.terminated,
-            )
-
-    explore = explorer(config.learner, config.exploration, run.learner.updates, run.generators["exploration"])
     actors = run.learner.actor[:-1]
-    days = config.env.episode.days
+    explore = remember = None
+    if run.replay is not None:
+        explore = explorer(config.learner, config.exploration, run.learner.updates, run.generators["exploration"])
+        member = torch.arange(len(actors), device=recipe.device).repeat_interleave(len(starts))
+        remember = partial(remember_, run.replay, run.market, member)
     play_(
         recipe,
         run.market,
         run.eval_env,
         actors=actors,
         starts=starts,
-        days=days,
+        days=config.env.episode.days,
         explore=explore,
         remember=remember,
     )
     run.scores.fitness.copy_(lowest_mean(fitness(run.eval_env, config.env).view(len(actors), -1), recipe))
+
+
+def remember_(replay: RowReplay, market: Market, member: Int[Tensor, "B"], moment: Moment) -> None:
+    """Every transition goes to the replay."""
+    terminated = moment.step.terminated
+    at = append_(
+        replay,
+        row=moment.row,
+        action=moment.action,
+        reward=moment.step.reward,
+        terminated=terminated,
+        member=member,
+        account=moment.account,
+    )
+    if replay.windows is not None:
+        store_(replay.windows, market.observations, at=at, row=moment.row, terminated=terminated)
 
 
 def validate_(recipe: Recipe, run: Erl) -> None:
@@ -115,7 +114,7 @@ def crown_best_(run: Erl, outlook: Outlook) -> None:
     beaten = not has_champion(run) or bool(scores.validation[best] > scores.validation[-1])
     scores.crowned.fill_(beaten)
     if beaten:
-        for block in (learner.actor, learner.actor_target, *learner.critics, *learner.critic_targets):
+        for block in learner.blocks:
             crown_(block, best)
         for record in (scores.validation, scores.activity, lineage.ids, lineage.parents, lineage.born):
             record[-1] = record[best]

@@ -1,7 +1,5 @@
 """Everything that a run of evolving traders keeps between rounds, and how it is built."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,13 +8,12 @@ from torch import Tensor
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import Simulator, build_simulator
 from flatwater.evolution.schedule import Schedule
-from flatwater.learners.ddpg import Learner, build_learner
-from flatwater.nets.trader import TraderActor, TraderCritic, build_trader
-from flatwater.panel.splits import Splits
+from flatwater.learners.learner import Learner, build_learner
 from flatwater.replay.rows import RowReplay, build_rows
 from flatwater.state.random import generator
 from flatwater.state.tree import derived, state
-from flatwater.trainers.erl.config import ErlConfig
+from flatwater.trainers.erl.lessons import Outcomes, build_outcomes
+from flatwater.trainers.erl.recipe import Recipe, learns_from_outcomes, members_at_once
 from flatwater.trainers.loop import Progress
 
 
@@ -69,8 +66,11 @@ class Erl:
 
     progress: Progress
     learner: Learner
-    replay: RowReplay
-    windows: Windows
+    replay: RowReplay | None
+    """What ddpg and td3 learn from."""
+    windows: Windows | None
+    outcomes: Outcomes | None
+    """What hindsight learns from."""
     eval_env: Simulator
     """P x train_slices episodes on training days."""
     val_env: Simulator
@@ -82,39 +82,13 @@ class Erl:
     market: Market
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What never changes during a run, and is not state: configuration, networks as functions, days."""
-
-    config: ErlConfig
-    actor: TraderActor
-    critic: TraderCritic
-    splits: Splits
-    device: torch.device
-
-
-WINDOW_BYTES = 64 << 20
-"""Windows gathered at a time. Members learn in groups so that more never stand in memory, whatever the panel."""
-
-CONSUMERS = ("slices", "exploration", "replay", "update", "evolution")
-
-
-def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torch.device) -> Recipe:
-    """The networks for a market's shape."""
-    actor, critic = build_trader(
-        config.net,
-        context=config.env.episode.context,
-        features=market.observations.shape[2],
-        investable=market.investable,
-        account=config.env.account_observation,
-        threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
-    )
-    return Recipe(config, actor, critic, splits, device)
+CONSUMERS = ("slices", "exploration", "lessons", "replay", "update", "evolution")
 
 
 def build_erl(recipe: Recipe, market: Market) -> Erl:
     """Allocate a run whole. On the meta device this is its plan."""
     config, device = recipe.config, recipe.device
+    in_hindsight = learns_from_outcomes(config)
     members, instruments = config.population.size, len(market.investable)
 
     def env(batch: int) -> Simulator:
@@ -131,14 +105,9 @@ def build_erl(recipe: Recipe, market: Market) -> Erl:
             rng=generator(config.seed, "initial weights", device),
             device=device,
         ),
-        replay=build_rows(
-            config.replay,
-            instruments=instruments,
-            account=config.env.account_observation,
-            device=device,
-            window=(len(market.observations), config.env.episode.context, market.observations.shape[2]),
-        ),
-        windows=_windows(recipe, market),
+        replay=None if in_hindsight else _replay(recipe, market),
+        windows=None if in_hindsight else _windows(recipe, market),
+        outcomes=build_outcomes(recipe, market) if in_hindsight else None,
         eval_env=env(members * config.evaluation.train_slices),
         val_env=env((members + 1) * config.evaluation.validation_slices),
         schedule=Schedule(
@@ -153,11 +122,15 @@ def build_erl(recipe: Recipe, market: Market) -> Erl:
     )
 
 
-def members_at_once(recipe: Recipe, market: Market) -> int:
-    """Members whose windows of one micro-batch fit into `WINDOW_BYTES`; at least one."""
+def _replay(recipe: Recipe, market: Market) -> RowReplay:
     config, (columns, _, features) = recipe.config, market.observations.shape
-    each = 4 * config.learner.batch_size * columns * config.env.episode.context * features
-    return min(config.population.size, max(1, WINDOW_BYTES // each))
+    return build_rows(
+        config.replay,
+        instruments=len(market.investable),
+        account=config.env.account_observation,
+        device=recipe.device,
+        window=(columns, config.env.episode.context, features),
+    )
 
 
 def _windows(recipe: Recipe, market: Market) -> Windows:

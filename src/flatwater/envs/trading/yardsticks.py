@@ -1,0 +1,109 @@
+"""Simple rules that trade under the same constraints as an agent: what learning has to beat.
+
+Each rule gives every instrument a score on every day, from prices up to that day, and asks for the best one of those
+that score above 0; the simulator then buys the best that is not held. So rules and agents have the same costs, the same
+sizes and the same holding time, and differ in what they choose alone.
+
+- 20-day and 12-1 momentum: the return over the last 20 days, and over the last 12 months without the newest (Jegadeesh
+  and Titman 1993; 252 and 21 trading days).
+- ridge: a linear regression of the resolved gain on past returns over 8 lengths, raw and less the day's mean over the
+  instruments (Hoerl and Kennard 1970, by scikit-learn), fitted to the days that the agent learns from.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from sklearn.linear_model import Ridge  # type: ignore[import-untyped]  # it ships no types
+from torch import Tensor
+
+from flatwater.envs.trading.config import TradingConfig
+from flatwater.envs.trading.exits import trade_gains
+from flatwater.envs.trading.market import Market
+from flatwater.envs.trading.simulator import Simulator, step_
+
+MONTH, YEAR = 21, 252
+"""Trading days."""
+LENGTHS = (1, 2, 5, 10, 20, 40, 60, 120)
+"""Days of the past returns that ridge sees."""
+PENALTY = 1.0
+"""Ridge's, on features of deviation 1."""
+LARGEST_GAIN = 0.5
+"""Ridge is fitted to gains clipped to +-50 %."""
+
+
+def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
+    """Return over `days` up to `skip` days ago, [T, K] float64; NaN where the first or the last price is missing."""
+    mark = market.mark.double().cpu().numpy()
+    priced = np.where(mark > 0, mark, np.nan)
+    found = np.full_like(priced, np.nan)
+    last = len(priced) - skip
+    if last > days:
+        found[days + skip :] = priced[days:last] / priced[: last - days] - 1
+    found[~(market.close > 0).cpu().numpy()] = np.nan
+    return found
+
+
+def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
+    """The gain that ridge expects of each purchase, [T, K]; NaN where a feature is missing.
+
+    Args:
+        market: prices.
+        config: holding time, largest target and costs.
+        learnt: rows that it is fitted to; their trades end before what comes after them.
+    """
+    raw = np.stack([past_return(market, days) for days in LENGTHS], axis=-1)
+    with np.errstate(invalid="ignore"):
+        known = np.isfinite(raw)
+        mean = np.where(known, raw, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
+    features = np.concatenate([raw, raw - mean], axis=-1)
+    target = torch.tensor([config.trade.target_high], device=market.close.device)
+    gains = trade_gains(market, rows=learnt, targets=target, hold_days=config.trade.hold_days, account=config.account)[
+        ..., 0
+    ]
+    gain = gains.double().cpu().numpy().clip(-LARGEST_GAIN, LARGEST_GAIN)
+    seen = features[learnt.start : learnt.stop]
+    usable = np.isfinite(seen).all(-1) & np.isfinite(gain)
+    scores = np.full(raw.shape[:2], np.nan)
+    if not usable.any():
+        return scores
+    centre, spread = seen[usable].mean(0), seen[usable].std(0)
+    spread[spread == 0] = 1
+    fitted = Ridge(alpha=PENALTY).fit((seen[usable] - centre) / spread, gain[usable])
+    everywhere = np.isfinite(features).all(-1)
+    scores[everywhere] = fitted.predict((features[everywhere] - centre) / spread)
+    return scores
+
+
+def rules(market: Market, config: TradingConfig, learnt: range) -> dict[str, Callable[[], np.ndarray]]:
+    """The rules by name: what computes their scores [T, K]."""
+    return {
+        "20-day momentum": lambda: past_return(market, 20),
+        "12-1 momentum": lambda: past_return(market, YEAR - MONTH, skip=MONTH),
+        "ridge": lambda: ridge_scores(market, config, learnt),
+    }
+
+
+def play_rule_(
+    sim: Simulator, market: Market, config: TradingConfig, scores: Float[Tensor, "T K"], *, start: int, days: int
+) -> None:
+    """Play `days` steps of the episodes that `reset_` has begun on row `start`; each day asks for what scores above 0.
+
+    Args:
+        sim: written in place; its logs then hold the rule's trades and equity.
+        market: prices.
+        config: the ranges of the actions.
+        scores: NaN where the rule does not know.
+        start: row of the first day.
+        days: of the longest episode.
+    """
+    trade = config.trade
+    order = torch.full((len(sim.day), sim.instruments, 2), trade.target_high, device=sim.day.device)
+    for day in range(start, start + days):
+        score = scores[day].nan_to_num(nan=-1.0)
+        # Coefficients keep the order of the scores and begin at the threshold: above 0 is a purchase.
+        rank = score.argsort().argsort() / max(1, len(score))
+        wanted = trade.buy_threshold + rank * (trade.coefficient_max - trade.buy_threshold)
+        order[..., 0] = wanted.where(score > 0, 0.0)
+        step_(sim, market, config, order)

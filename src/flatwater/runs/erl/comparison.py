@@ -1,0 +1,89 @@
+"""What a result shows and what it does not: the champion against the best yardstick, and against chance.
+
+The difference of the daily returns is resampled in blocks, as neighbouring days are not independent (Politis and Romano
+1994, the stationary bootstrap, by arch); its interval says whether the stretch of days is long enough to tell the two
+apart. Chance is a trader who buys on the same days as the champion, whatever comes up.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+BLOCK_DAYS = 20
+"""Mean length of a block: as long as a position is held by default."""
+RESAMPLED = 2_000
+LEVEL = 0.9
+"""Of the interval."""
+YEAR = 252
+"""Trading days."""
+SURE = 0.95
+"""Share of the random traders that must be beaten, or chance explains the result as well."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The champion beside the best of the yardsticks."""
+
+    best: str
+    """The yardstick that earned most."""
+    difference: float
+    """Champion less yardstick, in a year, from the mean of the daily differences."""
+    low: float
+    high: float
+    """The interval of that difference."""
+    beaten: float
+    """Share of the random traders with the same turnover that earned less than the champion."""
+
+    @property
+    def sentence(self) -> str:
+        """What follows from the numbers, in words."""
+        years = f"{self.difference:+.0%} a year, {LEVEL:.0%} interval {self.low:+.0%} to {self.high:+.0%}"
+        if self.low > 0:
+            against = f"earned more than {self.best}, the best of the simple rules ({years})"
+        elif self.high < 0:
+            against = f"earned less than {self.best}, the best of the simple rules ({years})"
+        else:
+            against = f"is not distinguishable from {self.best}, the best of the simple rules ({years})"
+        share = f"{self.beaten:.0%} of the random traders with the same turnover earned less"
+        chance = share if self.beaten >= SURE else f"chance explains it as well: {share}"
+        return f"The champion {against}; {chance}."
+
+
+def compare(
+    equity: Mapping[str, Float[Tensor, " D1"]],
+    chance: Float[Tensor, " R"],
+    *,
+    trained: str,
+    yardsticks: tuple[str, ...],
+    seed: int,
+) -> Comparison:
+    """Hold the champion's equity against the yardstick that earned most.
+
+    Args:
+        equity: at the start and at each close, by trader.
+        chance: total returns of random traders.
+        trained: name of the champion.
+        yardsticks: names of the simple rules.
+        seed: of the resampling.
+    """
+    from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
+
+    daily = {
+        name: np.diff(curve.double().cpu().numpy()) / curve.double().cpu().numpy()[:-1]
+        for name, curve in equity.items()
+    }
+    earned = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
+    best = max(yardsticks, key=lambda name: earned[name])
+    difference = daily[trained] - daily[best]
+    resampled = StationaryBootstrap(BLOCK_DAYS, difference, seed=np.random.default_rng(seed))
+    low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()
+    return Comparison(
+        best=best,
+        difference=float(difference.mean()) * YEAR,
+        low=float(low) * YEAR,
+        high=float(high) * YEAR,
+        beaten=float((chance < earned[trained]).float().mean()),
+    )

@@ -1,0 +1,104 @@
+"""What hindsight learns from: the resolved gain of every purchase on the training days, drawn in stretches of days."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.envs.trading.exits import trade_gains
+from flatwater.envs.trading.market import Market
+from flatwater.errors import ConfigError
+from flatwater.learners.hindsight import Lesson
+from flatwater.replay.rows import windows
+from flatwater.state.tree import derived, state
+from flatwater.trainers.erl.recipe import Recipe, members_at_once
+
+TARGETS = 5
+"""Sale targets that are resolved, evenly spaced over their range; between them the gain is taken on straight lines."""
+LARGEST_GAIN = 0.5
+"""Gains are clipped to +-50 %, so that one takeover or one default does not outweigh a year."""
+
+
+@state
+class Outcomes:
+    """What every purchase on the training days came to."""
+
+    gain: Float[Tensor, "D K G"] = derived()
+    """In deviations of all gains; 0 where nothing could be bought. Follows from the panel."""
+    seen: Float[Tensor, "R N L F"] = derived()
+    """Where the stretches of a group of members are gathered: each draw writes over those of the draw before."""
+
+
+def lesson_days(recipe: Recipe) -> range:
+    """Rows whose purchases are learnt from: every exit lies within the training days, whatever is held.
+
+    A purchase on one of the last `hold_days` training days would be sold at a walk-forward price, which is what the
+    champion is chosen by.
+
+    Raises:
+        ConfigError: there are too few for one stretch.
+    """
+    train, hold, stretch = recipe.splits.train, recipe.config.env.trade.hold_days, stretch_days(recipe)
+    days = range(train.first, train.stop - hold)
+    if len(days) < stretch:
+        raise ConfigError(
+            f"there are {len(train)} training days, but hindsight needs {stretch + hold} or more: {stretch} for one "
+            f"stretch (learner.batch_size / learner.stretches) and {hold} (env.trade.hold_days) for the last of its "
+            "trades to end. Use a longer panel, or lower learner.batch_size."
+        )
+    return days
+
+
+def stretch_days(recipe: Recipe) -> int:
+    """Days of one stretch that are learnt from; the context of the first comes before them."""
+    return recipe.config.learner.batch_size // recipe.config.learner.stretches
+
+
+def build_outcomes(recipe: Recipe, market: Market) -> Outcomes:
+    """Resolve every purchase. On the meta device this is the plan."""
+    config, days = recipe.config, lesson_days(recipe)
+    columns, _, features = market.observations.shape
+    rows = members_at_once(recipe, market) * config.learner.stretches
+    length = config.env.episode.context - 1 + stretch_days(recipe)
+    seen = torch.empty((rows, columns, length, features), device=recipe.device).fill_(0)
+    if recipe.device.type == "meta":
+        return Outcomes(gain=torch.empty((len(days), len(market.investable), TARGETS), device="meta"), seen=seen)
+    trade = config.env.trade
+    gain = trade_gains(
+        market,
+        rows=days,
+        targets=torch.linspace(trade.target_low, trade.target_high, TARGETS, device=recipe.device),
+        hold_days=trade.hold_days,
+        account=config.env.account,
+    )
+    gain.clamp_(-LARGEST_GAIN, LARGEST_GAIN)
+    known = gain.isfinite()
+    deviation = gain[known].double().std() if bool(known.any()) else torch.ones(())
+    gain.div_(deviation.clamp(min=1e-6).to(gain)).nan_to_num_(nan=0.0)
+    return Outcomes(gain=gain, seen=seen)
+
+
+def draw_lessons(
+    recipe: Recipe, market: Market, outcomes: Outcomes, rng: torch.Generator
+) -> Sequence[Callable[[int, int], Lesson]]:
+    """One draw for each micro-batch of an update; every member has stretches of its own."""
+    config, days, length = recipe.config, lesson_days(recipe), stretch_days(recipe)
+    shape = (config.learner.micro_batches, config.population.size, config.learner.stretches)
+    first = torch.randint(len(days) - length + 1, shape, generator=rng, device=recipe.device)
+
+    def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], Lesson]:
+        def draw(low: int, high: int) -> Lesson:
+            at = chosen[low:high]
+            seen = windows(
+                market.observations,
+                days.start + at + (length - 1),
+                config.env.episode.context - 1 + length,
+                out=outcomes.seen,
+            )
+            rows = at[..., None] + torch.arange(length, device=at.device)
+            return Lesson(seen, outcomes.gain[rows.flatten(1)])
+
+        return draw
+
+    return [drawer(chosen) for chosen in first]

@@ -1,0 +1,54 @@
+"""What never changes during a run: configuration, networks as functions, days."""
+
+from dataclasses import dataclass
+
+import torch
+
+from flatwater.envs.trading.market import Market
+from flatwater.nets.trader import TraderActor, TraderCritic, build_trader
+from flatwater.panel.splits import Splits
+from flatwater.trainers.erl.config import ErlConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What never changes during a run, and is not state: configuration, networks as functions, days."""
+
+    config: ErlConfig
+    actor: TraderActor
+    critic: TraderCritic
+    splits: Splits
+    device: torch.device
+
+
+WINDOW_BYTES = 64 << 20
+"""Observations gathered at a time. Members learn in groups so that more never stand in memory, whatever the panel."""
+
+
+def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torch.device) -> Recipe:
+    """The networks for a market's shape."""
+    actor, critic = build_trader(
+        config.net,
+        context=config.env.episode.context,
+        features=market.observations.shape[2],
+        investable=market.investable,
+        account=config.env.account_observation,
+        threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
+    )
+    return Recipe(config, actor, critic, splits, device)
+
+
+def learns_from_outcomes(config: ErlConfig) -> bool:
+    """Whether members learn in hindsight, from the panel, and not from transitions that they have played."""
+    return config.learner.algorithm == "hindsight"
+
+
+def members_at_once(recipe: Recipe, market: Market) -> int:
+    """Members whose observations of one micro-batch fit into `WINDOW_BYTES`; at least one."""
+    config, (columns, _, features) = recipe.config, market.observations.shape
+    learner, context = config.learner, config.env.episode.context
+    # A stretch has the context of its first day and one row for each further one; a transition has its whole window.
+    rows = learner.stretches * (context - 1) + learner.batch_size
+    if not learns_from_outcomes(config):
+        rows = learner.batch_size * context
+    return min(config.population.size, max(1, WINDOW_BYTES // (4 * rows * columns * features)))

@@ -1,0 +1,69 @@
+"""Simple rules: their scores by hand, blind to later days, and played under the env's constraints."""
+
+import numpy as np
+import pytest
+import torch
+from markets import CPU, market_of
+
+from flatwater.envs.trading.config import EpisodeConfig, TradeConfig, TradingConfig
+from flatwater.envs.trading.market import Market
+from flatwater.envs.trading.simulator import build_simulator, reset_
+from flatwater.envs.trading.yardsticks import past_return, play_rule_, ridge_scores, rules
+from flatwater.panel.config import SyntheticConfig
+from flatwater.panel.synthetic import synthetic_panel
+
+CONFIG = TradingConfig(
+    episode=EpisodeConfig(context=1, trading_days=10, settlement_days=5), trade=TradeConfig(hold_days=5)
+)
+
+
+@pytest.fixture(scope="module")
+def market() -> Market:
+    config = SyntheticConfig(instruments=8, days=600, signal=0.6, signal_days=60, halts=0.01)
+    return market_of(synthetic_panel(config).panel)
+
+
+def test_a_past_return_is_that_of_the_closes(market: Market) -> None:
+    close = market.close.double().numpy()
+    found = past_return(market, 20, skip=3)
+    assert np.isnan(found[:23]).all()
+    for day in (23, 100, 599):
+        for k in range(8):
+            prices = close[[day, day - 3, day - 23], k]
+            if np.isfinite(prices).all():
+                assert found[day, k] == pytest.approx(prices[1] / prices[2] - 1)
+    assert np.isnan(found[np.isnan(close)]).all()
+
+
+@pytest.mark.parametrize("name", ["20-day momentum", "12-1 momentum", "ridge"])
+def test_a_rule_knows_nothing_of_later_days(market: Market, name: str) -> None:
+    learnt = range(130, 300)
+    before = rules(market, CONFIG, learnt)[name]()
+    other = market_of(synthetic_panel(SyntheticConfig(instruments=8, days=600, seed=5)).panel)
+    for mine, theirs in ((market.close, other.close), (market.high, other.high), (market.mark, other.mark)):
+        kept = mine[400:].clone()
+        mine[400:] = theirs[400:]
+        try:
+            after = rules(market, CONFIG, learnt)[name]()
+        finally:
+            mine[400:] = kept
+        np.testing.assert_array_equal(before[:400], after[:400])
+
+
+def test_ridge_finds_the_drift(market: Market) -> None:
+    truth = synthetic_panel(SyntheticConfig(instruments=8, days=600, signal=0.6, signal_days=60, halts=0.01)).drift
+    scores = ridge_scores(market, CONFIG, range(130, 400))
+    known = np.isfinite(scores[400:]) & np.isfinite(truth[400:])
+    assert np.corrcoef(scores[400:][known], truth[400:][known])[0, 1] > 0.5
+
+
+def test_a_rule_buys_the_best_of_what_it_does_not_hold_and_nothing_below_zero(market: Market) -> None:
+    scores = torch.full((600, 8), -1.0)
+    scores[:, 2], scores[:, 5] = 0.1, 0.3
+    sim = build_simulator(CONFIG, batch=1, max_days=15, instruments=8, device=CPU)
+    start = next(day for day in range(200, 500) if bool((market.close[day : day + 15][:, [2, 5]] > 0).all()))
+    first = torch.tensor([start])
+    reset_(sim, start=first, trading_end=first + 4, end=first + 15)
+    play_rule_(sim, market, CONFIG, scores, start=start, days=15)
+    assert sim.logs.instrument[0, :2].tolist() == [5, 2]
+    assert (sim.logs.exit_day[0, 2:4] < 0).all()
