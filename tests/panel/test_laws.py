@@ -13,7 +13,7 @@ from flatwater.panel.synthetic import SyntheticPanel, synthetic_panel
 TRADED = 120
 
 
-def market_of(law: Law, *, signal: float = 0.3, days: int = 4000, life: int = 50) -> SyntheticPanel:
+def market_of(law: Law, *, signal: float = 0.12, days: int = 4000, life: int = 20) -> SyntheticPanel:
     """A market without gaps, large enough for its shares to be seen."""
     return synthetic_panel(
         SyntheticConfig(
@@ -45,16 +45,19 @@ def explained(market: SyntheticPanel, growth: float) -> tuple[float, float]:
     )
 
 
-@pytest.mark.parametrize(("law", "life"), [("reversal", 20), ("regimes", 50), ("interaction", 50), ("lead", 50)])
-def test_the_truth_explains_the_share_asked_for(law: Law, life: int) -> None:
+@pytest.mark.parametrize(
+    ("law", "signal", "life"),
+    [("reversal", 0.2, 10), ("regimes", 0.12, 20), ("interaction", 0.12, 20), ("lead", 0.3, 50)],
+)
+def test_the_truth_explains_the_share_asked_for(law: Law, signal: float, life: int) -> None:
     """All columns share one leader, one sign: there are some hundreds of independent stretches, not thousands."""
-    market = market_of(law, life=life)
+    market = market_of(law, signal=signal, life=life)
     growth = law_of(
-        SyntheticConfig(instruments=2, days=4000, context_instruments=1, law=law, signal=0.3, signal_days=life)
+        SyntheticConfig(instruments=2, days=4000, context_instruments=1, law=law, signal=signal, signal_days=life)
     ).growth
     share, slope = explained(market, growth)
-    assert share == pytest.approx(0.3, abs=0.12 if law == "lead" else 0.05)
-    assert slope == pytest.approx(1, abs=0.25 if law == "lead" else 0.12)
+    assert share == pytest.approx(signal, abs=0.12 if law == "lead" else 0.02)
+    assert slope == pytest.approx(1, abs=0.25 if law == "lead" else 0.05)
 
 
 @pytest.mark.parametrize("law", get_args(Law))
@@ -72,13 +75,13 @@ def momentum(market: SyntheticPanel) -> np.ndarray:
 
 
 def test_trends_go_on_and_reversals_turn() -> None:
-    assert momentum(market_of("trend")).mean() > 0.1
-    assert momentum(market_of("reversal", life=20)).mean() < -0.1
+    assert momentum(market_of("trend", life=50)).mean() > 0.1
+    assert momentum(market_of("reversal")).mean() < -0.1
     assert abs(momentum(market_of("none")).mean()) < 0.02
 
 
 def test_the_context_column_says_which_rule_pays() -> None:
-    market = market_of("interaction", days=6000, life=20)
+    market = market_of("interaction", days=6000)
     pays, shown = momentum(market), closes(market)[:, TRADED]
     rises = shown[HORIZON:-HORIZON] > shown[: -2 * HORIZON]
     assert 0.2 < rises.mean() < 0.8
@@ -88,7 +91,7 @@ def test_the_context_column_says_which_rule_pays() -> None:
 
 
 def test_the_leader_moves_before_the_others() -> None:
-    log = closes(market_of("lead"))
+    log = closes(market_of("lead", signal=0.3, life=50))
     led, leader = log[:, :TRADED].mean(1), log[:, TRADED]
     past = leader[HORIZON:-HORIZON] - leader[: -2 * HORIZON]
     ahead = led[2 * HORIZON :] - led[HORIZON:-HORIZON]

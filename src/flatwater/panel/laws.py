@@ -6,7 +6,7 @@ then. In the others a column's drift follows shocks that were seen:
     x[t + 1, n] = s[t + 1] * b * w[t, n]      w[t] = (1 - rho^2)^0.5 * (u[t] + rho * u[t - 1] + rho^2 * u[t - 2] + ...)
 
 with u the shocks in deviations, rho = 1 - 1 / signal_days, and a sign s. Past shocks go on where s = 1 and are taken
-back where s = -1:
+back where s = -1, never by more than they were, as nobody could then tell them from what prices did since:
 
     reversal     u is the column's own noise, s = -1
     regimes      the same; s flips with chance 1 / RULE_DAYS a day, for all columns at once, and nothing shows it
@@ -19,7 +19,8 @@ With lambda = 1 - 2 / RULE_DAYS, or 1 where s is constant, and H = 20 days:
     variance in all     = b^2 V + 2 s b c + H e^2             V = sum of (lambda rho)^|j-k| over all days j, k of the H
 
 where c is the covariance of the shocks within the H days with the drift that they cause within them; it is 0 where s
-flips or the shocks are another column's. The share b^2 g^2 / variance = `signal` is a quadratic equation for b.
+flips or the shocks are another column's. The share b^2 g^2 / variance = `signal` is a quadratic equation for b. Where a
+column's own noise is what is followed, most of the noise is its own (`COMMON`).
 """
 
 from collections.abc import Callable, Mapping
@@ -42,10 +43,13 @@ RULE_DAYS = 250
 SHOWN_DRIFT, SHOWN_NOISE = 0.003, 0.004
 """Daily log return of the column that shows the sign, and its deviation: a month says it for sure."""
 
+COMMON = 0.25
+"""The part of those shares that is left where a column's own shocks move it."""
+
 _STATES = np.array([-1.0, 0.0, 1.0]) * 1.5**0.5
 """Down, flat and up, with variance 1."""
-_OWN = NOISE * (1 - MARKET_SHARE - SECTOR_SHARE) ** 0.5
-"""Daily deviation of a column's own noise, where its beta is 1."""
+_OWN = NOISE * (1 - COMMON * (MARKET_SHARE + SECTOR_SHARE)) ** 0.5
+"""Daily deviation of a column's own noise there, where its beta is 1."""
 
 
 class Motion(Protocol):
@@ -54,6 +58,10 @@ class Motion(Protocol):
     @property
     def growth(self) -> float:
         """Taken from every day's log return, so that the mean daily return is zero."""
+
+    @property
+    def common(self) -> float:
+        """Factor of the variance that columns have in common with the market and their sector."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray | None:
         """What is hidden in a column, [T], from the column's own stream, before its noise; None where nothing is."""
@@ -79,6 +87,7 @@ class Trend:
     deviation: float
     gain: float
     growth: float
+    common: float = 1.0
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """States [T] of variance 1: the state drawn last, redrawn with chance 1 / signal_days each day."""
@@ -110,6 +119,11 @@ class Following:
     leader: np.ndarray | None = None
     """Shocks [T] of the column that leads, in deviations; None where each column follows its own."""
     shows_sign: bool = False
+
+    @property
+    def common(self) -> float:
+        """Less than elsewhere where own shocks are followed."""
+        return COMMON if self.leader is None else 1.0
 
     def draw(self, rng: np.random.Generator) -> None:
         """Nothing is hidden in a column."""
@@ -153,14 +167,14 @@ def _none(config: SyntheticConfig) -> Trend:
 
 
 def _reversal(config: SyntheticConfig) -> Following:
-    return _following(config, sign=np.full(config.days, -1.0), own=True)
+    return _following(config, sign=np.full(config.days, -1.0))
 
 
 def _regimes(config: SyntheticConfig, *, shown: bool = False) -> Following:
     rng = np.random.default_rng([config.seed, 2])
     flips = np.where(rng.random(config.days) < 1 / RULE_DAYS, -1.0, 1.0)
     flips[0] = rng.choice([-1.0, 1.0])
-    return _following(config, sign=np.cumprod(flips), own=True, persists=1 - 2 / RULE_DAYS, shows_sign=shown)
+    return _following(config, sign=np.cumprod(flips), persists=1 - 2 / RULE_DAYS, shows_sign=shown)
 
 
 def _interaction(config: SyntheticConfig) -> Following:
@@ -171,7 +185,7 @@ def _interaction(config: SyntheticConfig) -> Following:
 def _lead(config: SyntheticConfig) -> Following:
     _require_context(config, "leads the others")
     shocks = np.random.default_rng([config.seed, 2]).standard_normal(config.days)
-    return _following(config, sign=np.ones(config.days), own=False, leader=shocks)
+    return _following(config, sign=np.ones(config.days), leader=shocks)
 
 
 _LAWS: Mapping[Law, Callable[[SyntheticConfig], Motion]] = {
@@ -216,21 +230,24 @@ def _following(
     config: SyntheticConfig,
     *,
     sign: np.ndarray,
-    own: bool,
     persists: float = 1.0,
     leader: np.ndarray | None = None,
     shows_sign: bool = False,
 ) -> Following:
     """The strength that makes the signal as large as asked for (see the module)."""
-    rho = memory(config.signal_days)
+    rho, signal, own = memory(config.signal_days), config.signal, leader is None
     ahead = np.arange(1, HORIZON + 1)
     gain = float((persists**ahead * rho ** (ahead - 1)).sum())
-    total = _spread(persists * rho)
-    _require_below(config.signal, gain**2 / total, config.signal_days)
+    total, noise = _spread(persists * rho), HORIZON * NOISE**2
     within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
-    caused = sign[0] * _OWN * (1 - rho**2) ** 0.5 * within if own and persists == 1 else 0.0
+    caused = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * within if own and persists == 1 else 0.0
+    most = gain**2 / total
+    if own:
+        whole = _OWN * ((1 - rho) / (1 + rho)) ** 0.5  # shocks are taken back as they were
+        most = whole**2 * gain**2 / (whole**2 * total + 2 * whole * caused + noise)
+    _require_below(signal, most, config.signal_days)
     # a b^2 - 2 h b - k = 0, with a above 0: one root is positive.
-    a, h, k = gain**2 - config.signal * total, config.signal * caused, config.signal * HORIZON * NOISE**2
+    a, h, k = gain**2 - signal * total, signal * caused, signal * noise
     strength = float((h + (h**2 + a * k) ** 0.5) / a)
     return Following(config, strength, gain, (strength**2 + NOISE**2) / 2, sign, leader, shows_sign)
 
@@ -255,7 +272,7 @@ def _require_below(signal: float, most: float, signal_days: int) -> None:
     if signal >= most:
         raise ConfigError(
             f"synthetic.signal = {signal}: a drift that lives {signal_days} days can explain less than {most:.2f} of a "
-            f"{HORIZON}-day return, because it may change within them. Lower the signal or raise synthetic.signal_days."
+            f"{HORIZON}-day return, because it may change within them. Lower it or change synthetic.signal_days."
         )
 
 

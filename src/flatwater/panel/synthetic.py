@@ -46,15 +46,16 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
     shown, first_context = law.shown(), config.instruments - config.context_instruments
     days = np.arange(config.days)
     common = np.random.default_rng([config.seed, 0])
-    market = common.standard_normal(config.days) * NOISE * MARKET_SHARE**0.5
-    sectors = common.standard_normal((SECTORS, config.days)) * NOISE * SECTOR_SHARE**0.5
+    market_share, sector_share = law.common * MARKET_SHARE, law.common * SECTOR_SHARE
+    market = common.standard_normal(config.days) * NOISE * market_share**0.5
+    sectors = common.standard_normal((SECTORS, config.days)) * NOISE * sector_share**0.5
     values = np.full((config.days, config.instruments, len(FEATURES)), np.nan, dtype=np.float32)
     drift = np.full((config.days, config.instruments), np.nan, dtype=np.float32)
     for n in range(config.instruments):
         rng = np.random.default_rng([config.seed, 1, n])
         hidden = law.draw(rng)
         beta = rng.uniform(0.7, 1.3)
-        own = (1 - SECTOR_SHARE - beta**2 * MARKET_SHARE) ** 0.5 * NOISE * rng.standard_normal(config.days)
+        own = (1 - sector_share - beta**2 * market_share) ** 0.5 * NOISE * rng.standard_normal(config.days)
         moves, ahead = law.moves(n, hidden, own)
         returns = moves + beta * market + sectors[n % SECTORS] + own - law.growth
         prices = _prices(rng, returns if n != first_context or shown is None else shown)
