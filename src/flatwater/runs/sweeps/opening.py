@@ -107,7 +107,7 @@ def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Open
 
 
 def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
-    return from_mapping(type(config), ask(program, to_mapping(config)), "the sweep")
+    return from_mapping(type(config), ask(program, {"config": to_mapping(config)})["config"], "the sweep")
 
 
 def differences(before: object, now: object) -> list[str]:
