@@ -61,9 +61,7 @@ def first_days(panel: Panel, days: int | None) -> Panel:
         values=values,
         valid=panel.valid[:days],
         dates=dates,
-        fingerprint=fingerprint(
-            values=values, dates=dates, instruments=panel.instruments, investable=panel.investable
-        ),
+        fingerprint=fingerprint(values=values, dates=dates, instruments=panel.instruments, investable=panel.investable),
     )
 
 

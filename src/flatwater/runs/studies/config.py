@@ -4,10 +4,13 @@ from typing import Annotated
 
 from flatwater.config.bounds import Bounds
 from flatwater.config.declare import config
-from flatwater.errors import require
+from flatwater.errors import ConfigError, require
+from flatwater.printable import shown
 
 MOST_FOLDS = 1000
 MOST_SEEDS = 1000
+LONGEST = 12
+"""Digits of a seed."""
 
 
 @config(table="study")
@@ -24,10 +27,25 @@ class StudyConfig:
     """What is in the panel, as a hash."""
 
     def __post_init__(self) -> None:
-        """Check what must fit together."""
-        require(
-            0 < len(set(self.seeds)) == len(self.seeds) <= MOST_SEEDS,
-            "seeds",
-            self.seeds,
-            f"1 to {MOST_SEEDS} numbers, each once",
+        """Check the seeds."""
+        fine = 0 < len(set(self.seeds)) == len(self.seeds) <= MOST_SEEDS and min(self.seeds) >= 0
+        require(fine, "seeds", self.seeds, f"1 to {MOST_SEEDS} whole numbers from 0 on, each once")
+
+
+def read_seeds(text: str, first: int) -> tuple[int, ...]:
+    """The seeds that `--seeds` asks for: `3` for so many from `first` on, `0,5,9` for these, `7,` for one.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    words = [word.strip() for word in text.split(",")]
+    listed = [word for word in words if word]
+    if not listed or not all(word.isdecimal() and len(word) <= LONGEST for word in listed):
+        raise ConfigError(
+            f"--seeds {shown(text)}: must be a number of seeds, such as 3, or a list of them, such as 0,5,9"
         )
+    numbers = tuple(int(word) for word in listed)
+    if len(words) > 1:
+        return numbers
+    require(1 <= numbers[0] <= MOST_SEEDS, "--seeds", numbers[0], f"1 to {MOST_SEEDS} seeds")
+    return tuple(range(first, first + numbers[0]))

@@ -30,7 +30,7 @@ def cut(days: int, folds: int) -> list[Fold]:
 
 def configured(base: ErlRunConfig, fold: Fold, seed: int) -> ErlRunConfig:
     """The settings of one run: the fold is the panel's end, and its test days are the holdout."""
-    splits = replace(base.splits, days=fold.test.stop, holdout_days=max(1, len(fold.test)))
+    splits = replace(base.splits, days=fold.test.stop, holdout_days=len(fold.test))
     return replace(base, splits=splits, seed=seed)
 
 
@@ -50,9 +50,7 @@ def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
         _check(base, found)
     except ConfigError as wrong:
         fewer = next((n for n in range(folds - 1, 0, -1) if _fit(base, cut(days, n))), None)
-        remedy = (
-            f"Give --folds {fewer} or fewer." if fewer else "It is too short for one fold: give a longer panel."
-        )
+        remedy = f"Give --folds {fewer} or fewer." if fewer else "It is too short for one fold: give a longer panel."
         raise ConfigError(
             f"--folds {folds}: of {days:,} days the first fold would train on {found[0].test.first:,} and be tested on "
             f"{len(found[0].test):,}. {remedy} In that fold {wrong}"
@@ -61,9 +59,9 @@ def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
 
 
 def _check(base: ErlRunConfig, folds: list[Fold]) -> None:
-    first = configured(base, folds[0], seed=0)
     if not len(folds[0].test):
-        raise ConfigError("there would be no day to test on.")
+        raise ConfigError("there is no day to test on.")
+    first = configured(base, folds[0], seed=0)
     splits = split_days(folds[0].test.stop, context=base.env.episode.context, config=first.splits)
     check_episode(splits, base.env.episode.days)
 

@@ -5,7 +5,7 @@ from its newest checkpoint.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import nan
 from typing import Any
 
@@ -16,6 +16,7 @@ from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError, RunError
 from flatwater.metrics.figures import short_number
 from flatwater.metrics.jsonl import Record
+from flatwater.runs.config import mirrored_below
 from flatwater.runs.folder import RunFolder, locked
 from flatwater.runs.kinds import KINDS
 from flatwater.runs.signals import Stop, stop_on_signals
@@ -98,7 +99,7 @@ def run_trial_(work: Sweep, trial: Trial) -> None:
     listed = ", ".join(f"{name} {shown(value)}" for name, value in settings.items())
     work.say(f"trial {number_of(trial)}/{work.wanted}: {listed}")
     try:
-        config = placed(configured(work.base, settings), work.folder)
+        config = mirrored_below(configured(work.base, settings), work.folder.path)
     except ConfigError as wrong:
         ending = Ending("failed", str(wrong))
     else:
@@ -111,13 +112,6 @@ def run_trial_(work: Sweep, trial: Trial) -> None:
     elif ending.how == "failed":
         work.study.fail_(trial, ending.reason)
     work.say(f"  {told(work, number_of(trial))}")
-
-
-def placed(config: Any, folder: SweepFolder) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
-    """The configuration; mirrored below the name of the sweep, because the trials of all sweeps are called alike."""
-    if config.mirror is None:
-        return config
-    return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.path.absolute().name}")
 
 
 def trained(work: Sweep, trial: Trial, config: object) -> Ending:
