@@ -31,8 +31,8 @@ class Study(OverFile, ErlRunConfig):
 
     kind: ClassVar[type[Any]] = ErlRunConfig
     help_more: ClassVar[str] = """
-        The settings below are those of every run, but for `splits.days` and `splits.holdout-days`, which follow from the
-        fold, and for the seed.
+        The settings below are those of every run, but for the seed, `splits.days` and `splits.holdout-days`, which follow
+        from the fold.
         """
     source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS")] = None
     """What stands for --panel, or a TOML file with settings, which stands for --config."""

@@ -102,8 +102,8 @@ def _equity_chart(study: StudyRecords) -> Chart:
     ]
     return Chart(
         title="Equity over all test days",
-        reading="In multiples of the money at the start, after costs; the scale is logarithmic. A vertical line begins a "
-        "fold: traders are trained anew there, on all that lies to its left.",
+        reading="In multiples of the money at the start, after costs; the scale is logarithmic. A vertical line begins "
+        "a fold: traders are trained anew there, on all that lies to its left.",
         data=data,
         layout={"xaxis": {"type": "date"}, "yaxis": {"type": "log"}, "shapes": lines},
         height=420,
@@ -117,8 +117,8 @@ def _folds(study: StudyRecords) -> Iterator[Html | Chart]:
     titles, rows, words = fold_rows(study.pooled, whole=True)
     yield table(titles, rows, words=words)
     yield paragraph(
-        "Return of the champions together, lowest and highest of the seeds alone, and the rule that earned most on these "
-        "days. Random traders buy on the champion's days, whatever comes up.",
+        "Return of the champions together, lowest and highest of the seeds alone, and the rule that earned most on "
+        "these days. Random traders buy on the champion's days, whatever comes up.",
         class_="reading",
     )
 

@@ -22,7 +22,7 @@ class Fold:
 
 
 def cut(days: int, folds: int) -> list[Fold]:
-    """The folds of a panel of so many days; what does not divide is trained on by all. Empty ones where it is too short."""
+    """The folds of a panel of so many days; what does not divide is only trained on. Empty where it is too short."""
     length = days // (folds + 1)
     first = days - folds * length
     return [Fold(n + 1, Days(first + n * length, first + (n + 1) * length)) for n in range(folds)]

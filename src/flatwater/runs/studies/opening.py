@@ -151,7 +151,7 @@ def _that_fit(jobs: int, answer: dict[str, Any], *, asked: bool) -> int:
     most = max(1, allowed // max(1, needed))
     if asked and jobs > most:
         raise MemoryLimitError(
-            f"--jobs {jobs}: so many runs would take {format_bytes(jobs * needed)} at once, and {format_bytes(allowed)} "
-            f"are allowed ({BUDGET_SHARE:.0%} of what there is). Give --jobs {most} or fewer."
+            f"--jobs {jobs}: so many runs would take {format_bytes(jobs * needed)} at once, and "
+            f"{format_bytes(allowed)} are allowed ({BUDGET_SHARE:.0%} of what there is). Give --jobs {most} or fewer."
         )
     return min(jobs, most)

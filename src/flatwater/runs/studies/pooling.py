@@ -68,7 +68,7 @@ class Pool:
         """What follows, in words."""
         said = [self.comparison.sentence]
         if self.comparison.best != EQUAL_WEIGHT:
-            said.append(f"Against equal weight it {self.against_equal.told(EQUAL_WEIGHT)}.")
+            said.append(f"It {self.against_equal.told(EQUAL_WEIGHT)}.")
         own, excess = self.deflated.probability, self.deflated_excess.probability
         said.append(
             f"Deflated for the {self.tries:,} tries of the study, the probability that its Sharpe ratio is above 0 is "

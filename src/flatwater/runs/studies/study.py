@@ -31,8 +31,8 @@ from flatwater.storage.directory import write_object
 
 PROGRAM = (sys.executable, "-m", "flatwater.runs.studies.member")
 NOTE = (
-    "nothing was trained or chosen on a fold's test days before they were played; whoever changes settings after a look "
-    "at this result has chosen on them"
+    "nothing was trained or chosen on a fold's test days before they were played; whoever changes settings after "
+    "looking at this result has chosen on them"
 )
 
 
@@ -164,6 +164,7 @@ def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
         for fold in cut(setup.days, setup.folds)
         for seed in setup.seeds
     ]
+    threads = "1 thread" if found.base.threads == 1 else f"{found.base.threads} threads"
     pace = Pace(rounds=len(members) * found.base.rounds, done=sum(recorded_rounds(member.run) for member in members))
     failed = dict[str, str]()
     with (
@@ -174,7 +175,7 @@ def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
         work = _Study(opened=found, held=held, members=members, console=console, status=status, pace=pace)
         work.say(
             f"study folder {folder.path}: {len(members)} runs ({setup.folds} folds x {len(setup.seeds)} seeds), tested "
-            f"on {found.days}, {found.jobs} at once, {found.base.threads} threads each"
+            f"on {found.days}, {found.jobs} at once, {threads} each"
         )
         work.show_()
         crew = Crew(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=found.jobs)

@@ -123,16 +123,10 @@ def train(jobs: Iterable[Job], crew: Crew) -> Iterator[tuple[Job, Ending]]:
             if not working:
                 return
             crew.check()
-            save = crew.stop.asks_to_save_()
-            for work in tuple(working):
-                if (ending := work.look_()) is not None:
-                    working.remove(work)
-                    _close(work.process)
-                    yield work.job, ending
-                elif crew.stop.signal:
-                    work.end_("stopped")
-                elif save:
-                    work.process.send_signal(SAVES)
+            for work, ending in _ended_(working, crew.stop):
+                working.remove(work)
+                _close(work.process)
+                yield work.job, ending
             _pause(working)
     except (RunError, GeneratorExit):  # the latter where the caller cannot go on
         for work in working:
@@ -144,6 +138,18 @@ def train(jobs: Iterable[Job], crew: Crew) -> Iterator[tuple[Job, Ending]]:
         for work in working:
             work.process.kill()  # after a second Ctrl-C it still works
             _close(work.process)
+
+
+def _ended_(working: Sequence[_Work], stop: Stop) -> Iterator[tuple[_Work, Ending]]:
+    """Look at each process once, and hand on to it what was asked for by signals."""
+    save = stop.asks_to_save_()
+    for work in tuple(working):
+        if (ending := work.look_()) is not None:
+            yield work, ending
+        elif stop.signal:
+            work.end_("stopped")
+        elif save:
+            work.process.send_signal(SAVES)
 
 
 def _next(waiting: Iterator[Job], crew: Crew) -> Job | None:
