@@ -9,6 +9,7 @@ import tyro
 
 from flatwater.cli.settings import OverFile, config_option, option_value
 from flatwater.config.bounds import Bounds
+from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.studies.config import MOST_FOLDS
 
@@ -31,8 +32,8 @@ class Study(OverFile, ErlRunConfig):
 
     kind: ClassVar[type[Any]] = ErlRunConfig
     help_more: ClassVar[str] = """
-        The settings below are those of every run, but for the seed, `splits.days` and `splits.holdout-days`, which follow
-        from the fold.
+        The settings below are those of every run. The seed, `splits.days` and `splits.holdout-days` are set by the
+        study for each run.
         """
     source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS")] = None
     """What stands for --panel, or a TOML file with settings, which stands for --config."""
@@ -57,18 +58,19 @@ class Study(OverFile, ErlRunConfig):
         """The options over the settings of a file, or of the study in --run."""
         words = over_study(options)
         found = super().read(program, words)
-        if found.source is None:
+        source = found.source
+        if source is None:
             return found
-        return _with_source(found, program, words)
+        option = "--config" if source.lower().endswith(SETTINGS) else "--panel"
+        if option_value(option, options) is not None:
+            raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
+        return (
+            replace(found, panel=source) if option == "--panel" else super().read(program, [option, source, *options])
+        )
 
     def __call__(self) -> int:
         """Run the study, then show it."""
         return show_plan(self) if self.plan else run_study(self)
-
-    @classmethod
-    def read_over(cls, program: str, options: Sequence[str]) -> Self:
-        """The options over the settings of the file that --config names."""
-        return super().read(program, options)
 
 
 def over_study(options: Sequence[str]) -> list[str]:
@@ -76,19 +78,6 @@ def over_study(options: Sequence[str]) -> list[str]:
     run = option_value("--run", options)
     begun = run is not None and config_option(options) is None and (Path(run) / "study.toml").is_file()
     return ["--config", str(Path(run) / "base.toml"), *options] if begun and run is not None else [*options]
-
-
-def _with_source(found: Study, program: str, options: Sequence[str]) -> Any:  # noqa: ANN401  (of Study's own class)
-    """The same, with what the positional argument names as panel or as file."""
-    from flatwater.errors import ConfigError
-
-    source = found.source or ""
-    option = "--config" if source.lower().endswith(SETTINGS) else "--panel"
-    if option_value(option, options) is not None:
-        raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
-    if option == "--panel":
-        return replace(found, panel=source)
-    return type(found).read_over(program, ["--config", source, *options])
 
 
 def show_plan(command: Study) -> int:
@@ -129,7 +118,6 @@ def run_study(command: Study) -> int:
     import shlex
     import sys
 
-    from flatwater.errors import FlatwaterError
     from flatwater.runs.studies.study import study
     from flatwater.terminal import lasting_terminal
 

@@ -16,7 +16,9 @@ COLOURS = {
     "equal weight": "--equal-weight",
     "random": "--random",
 }
-OTHERS = "--quiet"
+OTHER_RULES = ("--owner-3", "--owner-7", "--owner-6")
+"""Rules without a colour of their own, in their order."""
+FAINT = "--quiet"
 
 
 def study_page(study: StudyRecords) -> str:
@@ -86,17 +88,17 @@ def _equity_chart(study: StudyRecords) -> Chart:
     assert study.equity is not None  # noqa: S101  (for the type checker: the caller has looked)
     kept = study.equity[thinned(len(study.equity), MOST_POINTS)]
     dates = [str(day) for day in kept["date"]]
-    data = []
+    data, others = [], iter(OTHER_RULES)
     for name in (column for column in kept.columns if column != "date"):
         values = kept[name].to_list()
         first = name == "champion"
         title = f"{'champions' if first else name} x {values[-1]:.2f}"
-        colour = COLOURS.get(name, OTHERS)
+        colour = COLOURS.get(name) or next(others, FAINT)
         line = curve(dates, values, title, colour, hover="x %{y:.2f}", width=2.6 if first else 1.3)
         data.append(line | {"zorder": int(first)})
     starts = [str(row["first_day"]) for row in (study.pooled or {"by_fold": []})["by_fold"]]
     lines = [
-        {"type": "line", "x0": day, "x1": day, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": OTHERS, "width": 1}}
+        {"type": "line", "x0": day, "x1": day, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": FAINT, "width": 1}}
         | {"opacity": 0.35}
         for day in starts
     ]
@@ -114,11 +116,12 @@ def _folds(study: StudyRecords) -> Iterator[Html | Chart]:
     if study.pooled is None:
         yield paragraph("No fold is complete.", class_="missing")
         return
-    titles, rows, words = fold_rows(study.pooled, whole=True)
-    yield table(titles, rows, words=words)
+    titles, rows, _ = fold_rows(study.pooled, whole=True)
+    yield table(titles, rows)
     yield paragraph(
-        "Return of the champions together, lowest and highest of the seeds alone, and the rule that earned most on "
-        "these days. Random traders buy on the champion's days, whatever comes up.",
+        "Return of the champions together, of equal weight, and of the rule that earned most on these days; then the "
+        "lowest and the highest seed alone, the turnover in the fold, and how many of the random traders earned less, who "
+        "buy on the champions' days.",
         class_="reading",
     )
 

@@ -85,13 +85,13 @@ def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
         whole: every column; otherwise those that fit into a terminal.
     """
     titles = ["fold", "first day", "champions", "equal", "best rule", "Sharpe", "drawdown"]
-    further = ["days", "lowest seed", "highest seed", "turnover", "random traders beaten"]
+    further = ["each seed", "turnover", "chance"]
     rows = []
     for number, row in enumerate(pooled["by_fold"], 1):
         best = f"{percent(row['best_rule_return'])} {row['best_rule']}"
         cells = [str(number), str(row["first_day"]), percent(row["total_return"]), percent(row["equal_weight"]), best]
         cells += [plain(row["sharpe"]), percent(row["drawdown"], "{:.1%}")]
-        more = [str(int(row["days"])), percent(row["lowest"]), percent(row["highest"])]
+        more = [f"{percent(row['lowest'])} … {percent(row['highest'])}"]
         more += [plain(row["turnover"], "{:.1f} x"), percent(row["beaten"], "{:.0%}")]
         rows.append([*cells, *more] if whole else cells)
     return [*titles, *further] if whole else titles, rows, 2

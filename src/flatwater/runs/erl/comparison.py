@@ -93,7 +93,7 @@ def compare(
 def daily_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
     """The change of each day, as a fraction."""
     curve = equity.double().cpu().numpy()
-    return np.diff(curve) / curve[:-1]
+    return np.asarray(np.diff(curve) / curve[:-1])
 
 
 def difference_of(own: np.ndarray, other: np.ndarray, *, seed: int) -> Difference:

@@ -20,6 +20,8 @@ from statistics import NormalDist
 import numpy as np
 
 EULER_MASCHERONI = 0.5772156649015329
+SMALLEST = 1e-12
+"""Deviations of daily returns below are rounding."""
 _NORMAL = NormalDist()
 
 
@@ -43,14 +45,27 @@ def deflated_sharpe(daily: np.ndarray, tries: int) -> Deflated:
         tries: among which this may be the best, 1 or more.
     """
     days, spread = len(daily), float(daily.std(ddof=1)) if len(daily) > 1 else 0.0
-    if spread <= 1e-12:  # noqa: PLR2004  (the rounding of a day's return)
+    if spread <= SMALLEST:
         return Deflated(0.0, 0.0, 0.5)
-    sharpe = float(daily.mean()) / spread
+    sharpe, by_chance = float(daily.mean()) / spread, highest_by_chance(tries) / sqrt(days - 1)
     scaled = (daily - daily.mean()) / daily.std()
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
-    by_chance = highest_by_chance(tries) / sqrt(days - 1)
-    width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, 1e-12))
-    return Deflated(sharpe, by_chance, _NORMAL.cdf((sharpe - by_chance) * sqrt(days - 1) / width))
+    sure = probability(sharpe, by_chance, days=days, skewness=skewness, kurtosis=kurtosis)
+    return Deflated(sharpe, by_chance, sure)
+
+
+def probability(sharpe: float, by_chance: float, *, days: int, skewness: float, kurtosis: float) -> float:
+    """That the true Sharpe ratio is above `by_chance`.
+
+    Args:
+        sharpe: measured, of a day.
+        by_chance: SR0, of a day.
+        days: on which it was measured.
+        skewness: of the daily returns.
+        kurtosis: of the daily returns; 3 for a normal distribution.
+    """
+    width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, SMALLEST))
+    return _NORMAL.cdf((sharpe - by_chance) * sqrt(days - 1) / width)
 
 
 def highest_by_chance(tries: int) -> float:
