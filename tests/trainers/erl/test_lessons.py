@@ -97,7 +97,7 @@ def test_members_draw_days_of_their_own(composed: Composed) -> None:
 def test_too_few_days_are_told_with_what_to_change(composed: Composed) -> None:
     composition = composed()
     config = composition.recipe.config
-    config = replace(config, learner=replace(config.learner, batch_size=400))
+    config = replace(config, learner=replace(config.learner, batch_size=400, stretches=1))
     recipe = build_recipe(config, composition.trainer.run.market, composition.recipe.splits, torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"hindsight needs 405 or more.*learner\.batch_size"):
         build_outcomes(recipe, composition.trainer.run.market)
