@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,12 +41,31 @@ def studied(asked: Order) -> tuple[StudyOutcome, str]:
     return outcome, console.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyOutcome, str]:
+    """A finished study of two folds and two seeds, with what its processes left beside it."""
+    here, there = Path.cwd(), tmp_path_factory.mktemp("study")
+    os.chdir(there)
+    try:
+        return (there, *studied(order()))
+    finally:
+        os.chdir(here)
+
+
+@pytest.fixture
+def whole(made: tuple[Path, StudyOutcome, str]) -> StudyOutcome:
+    """A copy of it, as the study `s` of the working folder."""
+    shutil.copytree(made[0], Path.cwd(), dirs_exist_ok=True)
+    return made[1]
+
+
 def names(file: str) -> list[str]:
     return [line.split()[0] for line in Path(file).read_text().splitlines()]
 
 
-def test_each_fold_is_trained_with_each_seed_on_what_came_before_it() -> None:
-    outcome, said = studied(order())
+def test_each_fold_is_trained_with_each_seed_on_what_came_before_it(
+    made: tuple[Path, StudyOutcome, str], whole: StudyOutcome
+) -> None:
     assert names("started") == ["fold-01-seed-5", "fold-01-seed-6", "fold-02-seed-5", "fold-02-seed-6"]
     settings = [json.loads(Path("s", name, "order.json").read_text()) for name in names("started")]
     assert [(one["splits"]["days"], one["splits"]["holdout_days"], one["seed"]) for one in settings] == [
@@ -54,13 +74,15 @@ def test_each_fold_is_trained_with_each_seed_on_what_came_before_it() -> None:
         (600, 200, 5),
         (600, 200, 6),
     ]
-    assert outcome.result["seeds"] == [5, 6]
-    assert {run["state"] for run in outcome.result["runs"]} == {"finished"}
-    assert "4 of 4 runs done" in said
+    assert whole.result["seeds"] == [5, 6]
+    assert {run["state"] for run in whole.result["runs"]} == {"finished"}
+    assert "4 of 4 runs done" in made[2]
 
 
-def test_the_pooled_equity_is_that_of_money_split_among_the_seeds_and_carried_from_fold_to_fold() -> None:
-    pooled = studied(order())[0].result["pooled"]
+def test_the_pooled_equity_is_that_of_money_split_among_the_seeds_and_carried_from_fold_to_fold(
+    whole: StudyOutcome,
+) -> None:
+    pooled = whole.result["pooled"]
     money = 1.0
     for fold in ("01", "02"):
         ends = []
@@ -82,8 +104,8 @@ def test_the_pooled_equity_is_that_of_money_split_among_the_seeds_and_carried_fr
     assert pooled["deflated"]["tries"] == 2 * 2 * 4 * 16
 
 
-def test_random_traders_are_pooled_as_the_champions_are() -> None:
-    pooled = studied(order())[0].result["pooled"]
+def test_random_traders_are_pooled_as_the_champions_are(whole: StudyOutcome) -> None:
+    pooled = whole.result["pooled"]
     grown = np.ones(20)
     for fold in ("01", "02"):
         chances = [json.loads(Path(f"s/fold-{fold}-seed-{seed}/holdout.json").read_text())["chance"] for seed in (5, 6)]
@@ -104,9 +126,7 @@ def stop_when_held(number: int) -> threading.Thread:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int) -> None:
-    whole = studied(order("whole"))[0]
-    Path("started").unlink()
+def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int, whole: StudyOutcome) -> None:
     Path("hold").write_text("3")
     thread = stop_when_held(signal.SIGTERM)
     stopped, said = studied(order("cut", jobs=jobs))
@@ -117,14 +137,13 @@ def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int) -> N
     Path("hold").unlink()
     again = studied(order("cut", folds=None, seeds=None, jobs=jobs))[0]
     assert again.result == whole.result
-    assert Path("cut/study.json").read_bytes() == Path("whole/study.json").read_bytes()
-    assert Path("cut/equity.parquet").read_bytes() == Path("whole/equity.parquet").read_bytes()
+    assert Path("cut/study.json").read_bytes() == Path("s/study.json").read_bytes()
+    assert Path("cut/equity.parquet").read_bytes() == Path("s/equity.parquet").read_bytes()
 
 
-def test_what_is_done_is_kept() -> None:
-    studied(order())
+def test_what_is_done_is_kept(whole: StudyOutcome) -> None:
     Path("started").unlink()
-    studied(order(folds=None, seeds=None))
+    assert studied(order(folds=None, seeds=None))[0].result == whole.result
     assert not Path("started").exists()
     grown = studied(order(folds=None, seeds="5,6,9"))[0]
     assert names("started") == ["fold-01-seed-9", "fold-02-seed-9"]
@@ -160,23 +179,23 @@ def test_a_run_that_fails_leaves_its_fold_out_and_its_reason_behind() -> None:
     assert len(studied(order())[0].result["pooled"]["by_fold"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"folds": 3}, "--folds 3: the study in s has 2"),
-        ({"seeds": "no"}, "--seeds 'no': must be a number of seeds"),
-        ({"seeds": "5,"}, "--seeds 5,: leaves out 6"),
-        ({"config": ErlRunConfig(rounds=9, threads=1, seed=5)}, "rounds: 4 in the study, 9 now"),
-    ],
-)
+OTHERS = [
+    ({"folds": 3}, "--folds 3: the study in s has 2"),
+    ({"seeds": "no"}, "--seeds 'no': must be a number of seeds"),
+    ({"seeds": "5,"}, "--seeds 5,: leaves out 6"),
+    ({"config": ErlRunConfig(rounds=9, threads=1, seed=5)}, "rounds: 4 in the study, 9 now"),
+]
+
+
+@pytest.mark.parametrize(("asked", "said"), OTHERS)
+@pytest.mark.usefixtures("whole")
 def test_a_study_does_not_go_on_as_another(asked: dict[str, object], said: str) -> None:
-    studied(order())
     with pytest.raises(ConfigError, match=said):
         studied(order(**asked))
 
 
+@pytest.mark.usefixtures("whole")
 def test_a_study_does_not_go_on_with_other_prices() -> None:
-    studied(order())
     Path("days").write_text("700")
     with pytest.raises(ConfigError, match="has other days or prices than when the study was begun"):
         studied(order())
@@ -190,13 +209,12 @@ def test_more_runs_at_once_than_memory_has_room_for_are_refused() -> None:
     assert not Path("s").exists()
 
 
-def test_tables_fit_eighty_columns_and_the_page_says_the_same_as_the_terminal() -> None:
-    outcome, _ = studied(order())
+def test_tables_fit_eighty_columns_and_the_page_says_the_same_as_the_terminal(whole: StudyOutcome) -> None:
     console = Console(file=io.StringIO(), width=80)
-    show_study(outcome.result, console)
+    show_study(whole.result, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert max(map(len, said.splitlines())) <= 80
-    verdict = outcome.result["pooled"]["verdict"]
+    verdict = whole.result["pooled"]["verdict"]
     assert verdict in " ".join(said.split())
     assert "Deflated for the 256 tries" in verdict
     page = study_page(read_study(Path("s")))
@@ -204,8 +222,8 @@ def test_tables_fit_eighty_columns_and_the_page_says_the_same_as_the_terminal() 
     assert "fold-02-seed-6" in page
 
 
+@pytest.mark.usefixtures("whole")
 def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str]) -> None:
-    studied(order())
     assert main(["report", "s", "--out", "page.html"]) == 0
     assert "Equity over all test days" in Path("page.html").read_text()
     Path("s/study.json").write_text('{"folds": 2, "seeds": [1], "note": "", "runs": [{}], "pooled": null}')

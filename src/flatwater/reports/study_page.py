@@ -119,9 +119,9 @@ def _folds(study: StudyRecords) -> Iterator[Html | Chart]:
     titles, rows, _ = fold_rows(study.pooled, whole=True)
     yield table(titles, rows)
     yield paragraph(
-        "Return of the champions together, of equal weight, and of the rule that earned most on these days; then the "
-        "lowest and the highest seed alone, the turnover in the fold, and how many of the random traders earned less, who "
-        "buy on the champions' days.",
+        "Return of the champions together, of equal weight, and of the rule that earned most on these days; then "
+        "the lowest and the highest seed alone, the turnover in the fold, and what share of the random traders with "
+        "the same turnover earned less.",
         class_="reading",
     )
 

@@ -9,6 +9,8 @@ from typing import Any
 import polars as pl
 
 from flatwater.errors import RunError
+from flatwater.metrics.jsonl import is_number
+from flatwater.printable import shown
 from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.runs.results import EQUITY, read_table
 from flatwater.runs.studies.folder import StudyFolder
@@ -63,18 +65,41 @@ def read_study(path: Path) -> StudyRecords:
 
 def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
     """Go through all that is shown of it."""
-    folds, seeds = int(result["folds"]), [int(seed) for seed in result["seeds"]]
-    if not folds or not seeds or not isinstance(result["note"], str):
-        raise ValueError("it has no folds, no seeds or no note")
+    _require_texts(result, "note")
+    if int(result["folds"]) < 1 or not [int(seed) for seed in result["seeds"]] or not result["runs"]:
+        raise ValueError("it has no folds, no seeds or no runs")
     for run in result["runs"]:
-        (str(run[name]) for name in ("run", "state", "reason"))
+        _require_texts(run, "run", "state", "reason")
     pooled = result["pooled"]
-    if pooled is not None:
-        fold_rows(pooled, whole=True)
-        trader_rows(pooled)
-        seed_rows(pooled)
-        if not isinstance(pooled["verdict"], str):
-            raise TypeError("its verdict is no text")
+    if pooled is None:
+        return
+    _require_texts(pooled, "verdict", "first_day", "last_day")
+    _require_texts(pooled["comparison"], "best")
+    _require_numbers(pooled, "days")
+    _require_numbers(pooled["comparison"], "difference", "low", "high")
+    _require_numbers(pooled["against_equal_weight"], "mean", "low", "high")
+    for name in ("deflated", "deflated_lead_over_equal_weight"):
+        _require_numbers(pooled[name], "sharpe", "by_chance", "probability", "tries")
+    for row in pooled["by_fold"]:
+        _require_texts(row, "first_day", "best_rule")
+        _require_numbers(row, "total_return", "lowest", "highest", "equal_weight", "best_rule_return", "beaten")
+    for rows in (fold_rows(pooled, whole=True), trader_rows(pooled), seed_rows(pooled)):
+        if not rows[1]:
+            raise ValueError("a table of it is empty")
+    for name in ("champion", "equal weight"):
+        _require_numbers(pooled["traders"][name], "annual_return", "sharpe", "drawdown")
+
+
+def _require_texts(row: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if not isinstance(row[name], str):
+            raise TypeError(f"{name} = {shown(row[name])}: must be a text")
+
+
+def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if not is_number(row[name]):
+            raise TypeError(f"{name} = {shown(row[name])}: must be a number")
 
 
 def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:

@@ -28,8 +28,17 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         """Check the seeds."""
-        fine = 0 < len(set(self.seeds)) == len(self.seeds) <= MOST_SEEDS and min(self.seeds) >= 0
-        require(fine, "seeds", self.seeds, f"1 to {MOST_SEEDS} whole numbers from 0 on, each once")
+        check_seeds(self.seeds)
+
+
+def check_seeds(seeds: tuple[int, ...]) -> None:
+    """Make sure that there are some, and that each is there once.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    fine = 0 < len(set(seeds)) == len(seeds) <= MOST_SEEDS and min(seeds) >= 0
+    require(fine, "seeds", seeds, f"1 to {MOST_SEEDS} whole numbers from 0 on, each once")
 
 
 def read_seeds(text: str, first: int) -> tuple[int, ...]:
@@ -45,7 +54,8 @@ def read_seeds(text: str, first: int) -> tuple[int, ...]:
             f"--seeds {shown(text)}: must be a number of seeds, such as 3, or a list of them, such as 0,5,9"
         )
     numbers = tuple(int(word) for word in listed)
-    if len(words) > 1:
-        return numbers
-    require(1 <= numbers[0] <= MOST_SEEDS, "--seeds", numbers[0], f"1 to {MOST_SEEDS} seeds")
-    return tuple(range(first, first + numbers[0]))
+    if len(words) == 1:
+        require(1 <= numbers[0] <= MOST_SEEDS, "--seeds", numbers[0], f"1 to {MOST_SEEDS} seeds")
+        numbers = tuple(range(first, first + numbers[0]))
+    check_seeds(numbers)
+    return numbers
