@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any
 
 from rich.console import Console
@@ -28,6 +29,7 @@ from flatwater.runs.studies.folds import Fold, configured, cut
 from flatwater.runs.studies.opening import Opened, Order, opened
 from flatwater.runs.sweeps.process import Crew, Ending, Job, train
 from flatwater.storage.directory import write_object
+from flatwater.units import format_duration
 
 PROGRAM = (sys.executable, "-m", "flatwater.runs.studies.member")
 NOTE = (
@@ -186,6 +188,9 @@ def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
                 failed[member.run.path.name] = ending.reason
             work.say(f"{member.name}: {told(member, ending)}; {done(members)}, {pace.left()}")
             work.show_()
+        children = getrusage(RUSAGE_CHILDREN)
+        cpu = format_duration(children.ru_utime + children.ru_stime)
+        work.say(f"{done(members)}; this took {format_duration(time.monotonic() - pace.began)}, and {cpu} of CPU")
         status.update("pooling the folds …")
         work.require_in_place()
         return StudyOutcome(folder=folder, result=write_study(found, members, failed), stop=stop)
