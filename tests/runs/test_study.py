@@ -22,6 +22,7 @@ from flatwater.errors import ConfigError, MemoryLimitError, RunError
 from flatwater.reports.study_page import study_page
 from flatwater.reports.study_records import read_study
 from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.runs.listing import list_runs
 from flatwater.runs.studies.folds import configured, cut
 from flatwater.runs.studies.opening import Order
 from flatwater.runs.studies.study import StudyOutcome, study
@@ -266,6 +267,8 @@ def test_a_killed_study_comes_to_the_same_numbers(tiny: list[str]) -> None:
     """Real runs: SIGKILL takes the study alone; its runs save, and go on bit for bit."""
     words = ["study", "synthetic:6x400", *tiny, "--folds", "2", "--seeds", "2", "--rounds", "3"]
     assert main([*words, "--run", "whole"]) == 0
+    lines = {line.name: line.state for line in list_runs(Path("whole"))}
+    assert lines == {f"fold-{fold:02}-seed-{seed}": "finished" for fold in (1, 2) for seed in (0, 1)}
     program = f"import sys; from flatwater.cli.main import main; sys.exit(main({[*words, '--run', 'cut']!r}))"
     cut = subprocess.Popen([sys.executable, "-c", program])
     while not [*Path("cut").glob("*/metrics.jsonl")]:

@@ -84,7 +84,7 @@ def show_plan(command: Study) -> int:
     """Print what the largest run would hold. Returns the exit code: 3 where so many at once do not fit."""
     from flatwater.cli.plan_table import print_plan
     from flatwater.runs.studies.member import planned
-    from flatwater.runs.studies.opening import wanted
+    from flatwater.runs.studies.opening import that_fit, wanted
     from flatwater.terminal import say, terminal
 
     asked = wanted(_order(command))
@@ -94,9 +94,9 @@ def show_plan(command: Study) -> int:
     if not command.json:
         from flatwater.units import format_bytes
 
-        together = format_bytes(asked.jobs * plan.needed_bytes)
+        jobs = that_fit(asked.jobs, plan.needed_bytes, plan.limit_bytes, asked=command.jobs is not None)
         runs = asked.folds * len(asked.seeds)
-        say(f"{runs} runs like that at most, {asked.jobs} at once: {together}")
+        say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
     return code
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from flatwater.config.bounds import Bounds, check_fields
 from flatwater.config.toml import from_mapping, load_config, to_mapping
@@ -105,7 +105,7 @@ def opened(order: Order, program: Sequence[str]) -> Opened:
     before = asked.before
     if before is not None and (before.days, before.data) != (setup.days, setup.data):
         raise ConfigError(f"{base.panel}: has other days or prices than when the study was begun. {_ANOTHER}")
-    jobs = _that_fit(asked.jobs, answer, asked=order.jobs is not None)
+    jobs = that_fit(asked.jobs, answer["needed_bytes"], answer["limit_bytes"], asked=order.jobs is not None)
     folder = asked.begun or StudyFolder(create_folder(order.folder, "study").path)
     write_config(base, folder.base)
     write_config(setup, folder.study)  # last: a folder that has it is whole
@@ -141,13 +141,19 @@ def _shared(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
     return now
 
 
-def _that_fit(jobs: int, answer: dict[str, Any], *, asked: bool) -> int:
+def that_fit(jobs: int, needed: int, limit: int, *, asked: bool) -> int:
     """Runs at once.
+
+    Args:
+        jobs: as far as there are cores, or as were asked for.
+        needed: bytes of the largest run.
+        limit: bytes that one process can come to.
+        asked: whether the user gave the number.
 
     Raises:
         MemoryLimitError: so many were asked for, and there is no memory for them.
     """
-    needed, allowed = int(answer["needed_bytes"]), int(BUDGET_SHARE * answer["limit_bytes"])
+    allowed = int(BUDGET_SHARE * limit)
     most = max(1, allowed // max(1, needed))
     if asked and jobs > most:
         raise MemoryLimitError(
