@@ -1,13 +1,13 @@
-"""Does it learn? Markets with a planted signal, judged on days that nothing was chosen on (the holdout).
+"""Does it learn? Markets whose law is known, judged on days that nothing was chosen on (the holdout).
 
-    python benchmarks/bench_learning.py [--signals 0.7 0.3 0] [--seeds 0 1 2] [--algorithm hindsight] [--json]
+    python benchmarks/bench_learning.py [--markets trend ...] [--seeds 0 1 2] [--algorithm hindsight] [--json]
 
 Only the panel, the seed and the length of the holdout are given: the rest are the defaults. The oracle trades by the
-same rules with the same account and knows the truth: each day it asks for the instrument with the highest expected
-return of the next 20 days among those it does not hold. It says what the signal is worth; shares are of its return.
-Everybody plays the same 20 episodes of 145 days. The simple rules (`envs/trading/yardsticks.py`) stand beside the
-champion, as a planted drift is what momentum looks for: a champion that does not beat them has learnt nothing that one
-line of code does not know.
+same rules with the same account and knows the law: each day it asks for the instrument with the highest expected return
+of the next 20 days, after costs, among those that it does not hold. It says what the signal is worth; shares are of its
+return. Everybody plays the same 20 episodes of 145 days. The simple rules (`envs/trading/yardsticks.py`) stand beside
+the champion: a champion that does not beat them has learnt nothing that one line of code does not know. Where there is
+no signal, or costs take it, there is nothing to have a share of, and returns are told.
 """
 
 import argparse
@@ -21,13 +21,10 @@ import torch
 from sizes import Silent
 
 from flatwater.envs.trading.baselines import play_random_
-from flatwater.envs.trading.observation import account_block
 from flatwater.envs.trading.results import episode_summary
-from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_, step_
-from flatwater.envs.trading.yardsticks import play_rule_, rules
+from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
+from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, rules
 from flatwater.panel.config import SplitConfig
-from flatwater.panel.specification import parse_synthetic
-from flatwater.panel.synthetic import synthetic_panel
 from flatwater.runs.erl.composition import ErlRun, compose
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.trainers.erl.lessons import lesson_days
@@ -39,13 +36,30 @@ EPISODES = 20
 """Episodes of 145 days on the holdout, on which everybody is judged."""
 JUDGED = SplitConfig(validation_days=500, holdout_days=1000)
 """Four years to judge on; with the default of one year the judgement itself would be luck."""
-PANEL = "synthetic:30x3781:signal={signal}:signal_days=100:seed={seed}"
-"""A share of the variance of 20-day returns is in a drift that lives 100 days."""
+SIZE = "synthetic:30x3781:signal_days={life}:signal={signal}:seed={seed}:law={law}"
+WATCHED = "synthetic:31x3781:context_instruments=1:signal_days={life}:signal={signal}:seed={seed}:law={law}"
+MARKETS = {
+    "trend": SIZE.format(law="trend", signal=0.7, life=100, seed="{seed}"),
+    "weak": SIZE.format(law="trend", signal=0.3, life=100, seed="{seed}"),
+    "reversal": SIZE.format(law="reversal", signal=0.2, life=10, seed="{seed}"),
+    "lead": WATCHED.format(law="lead", signal=0.3, life=50, seed="{seed}"),
+    "regimes": SIZE.format(law="regimes", signal=0.12, life=20, seed="{seed}"),
+    "interaction": WATCHED.format(law="interaction", signal=0.12, life=20, seed="{seed}"),
+    "costs": SIZE.format(law="trend", signal=0.02, life=100, seed="{seed}"),
+    "none": SIZE.format(law="none", signal=0, life=100, seed="{seed}"),
+}
+"""What is given as the panel: `signal` is a share of the variance of 20-day returns, `signal_days` a drift's life."""
+DEAR_BPS = 100.0
+"""Commission a side in the market `costs`: more than a month's drift is worth."""
+NOTHING = ("costs", "none")
+"""Markets in which there is nothing to earn."""
 
 
-def config_of(signal: float, seed: int, algorithm: Algorithm) -> ErlRunConfig:
+def config_of(market: str, seed: int, algorithm: Algorithm) -> ErlRunConfig:
     """The default traders on that market."""
-    config = ErlRunConfig(seed=seed, threads=1, panel=PANEL.format(signal=signal, seed=seed), splits=JUDGED)
+    config = ErlRunConfig(seed=seed, threads=1, panel=MARKETS[market].format(seed=seed), splits=JUDGED)
+    if market == "costs":
+        config = replace(config, env=replace(config.env, account=replace(config.env.account, cost_bps=DEAR_BPS)))
     return replace(config, learner=replace(config.learner, algorithm=algorithm))
 
 
@@ -66,24 +80,6 @@ def simulator(composition: ErlRun, starts: torch.Tensor) -> Simulator:
     return env
 
 
-def play_oracle(composition: ErlRun) -> Simulator:
-    """The trader who knows the drift: each day the best instrument that it does not hold, if it is expected to gain."""
-    run, config, spec = composition.trainer.run, composition.config.env, composition.config.panel
-    assert spec is not None
-    truth = synthetic_panel(parse_synthetic(spec)).drift[:, composition.panel.investable]
-    expected = torch.from_numpy(np.nan_to_num(truth, nan=-1.0))
-    starts = episode_starts(composition)
-    env = simulator(composition, starts)
-    order = torch.full((EPISODES, expected.shape[1], 2), config.trade.target_high)
-    for day in range(config.episode.days):
-        free = account_block(env, run.market)[..., 0] == 0
-        gain, best = expected[starts + day].where(free, -1.0).max(1)
-        order[..., 0] = 0.0
-        order[torch.arange(EPISODES), best, 0] = config.trade.coefficient_max * (gain > 0)
-        step_(env, run.market, config, order)
-    return env
-
-
 def play_members(composition: ErlRun) -> dict[str, torch.Tensor]:
     """What each member and the champion, the last, came to on the mean episode, without noise."""
     recipe, run, starts = composition.recipe, composition.trainer.run, episode_starts(composition)
@@ -95,16 +91,25 @@ def play_members(composition: ErlRun) -> dict[str, torch.Tensor]:
 
 
 def play_rules(composition: ErlRun) -> dict[str, float]:
-    """The mean return of each simple rule."""
-    market, config, found = composition.trainer.run.market, composition.config.env, {}
-    for name, scores in rules(market, config, lesson_days(composition.recipe)).items():
-        known, returns = torch.from_numpy(scores()), []
-        for start in episode_starts(composition).tolist():
-            env = simulator(composition, torch.tensor([start]))
-            play_rule_(env, market, config, known, start=start, days=config.episode.days)
-            returns.append(float(episode_summary(env, config)["total_return"]))
-        found[name] = float(np.mean(returns))
+    """The mean return of each simple rule, and of the oracle."""
+    market, config, truth, found = composition.trainer.run.market, composition.config.env, composition.truth(), {}
+    asked = rules(market, config, lesson_days(composition.recipe))
+    assert truth is not None
+    asked["oracle"] = lambda: oracle_scores(truth, config)
+    for name, scores in asked.items():
+        found[name] = play_scores(composition, scores())
     return found
+
+
+def play_scores(composition: ErlRun, scores: np.ndarray) -> float:
+    """The mean return of a rule with these scores [T, K]."""
+    market, config = composition.trainer.run.market, composition.config.env
+    known, returns = torch.from_numpy(scores), []
+    for start in episode_starts(composition).tolist():
+        env = simulator(composition, torch.tensor([start]))
+        play_rule_(env, market, config, known, start=start, days=config.episode.days)
+        returns.append(float(episode_summary(env, config)["total_return"]))
+    return float(np.mean(returns))
 
 
 def judge(composition: ErlRun) -> dict[str, float]:
@@ -114,7 +119,6 @@ def judge(composition: ErlRun) -> dict[str, float]:
     chance = simulator(composition, episode_starts(composition))
     play_random_(chance, run.market, config, days=config.episode.days, rng=torch.Generator().manual_seed(0))
     return {
-        "oracle": float(episode_summary(play_oracle(composition), config)["total_return"].mean()),
         "champion": float(members["total_return"][-1]),
         "population": float(members["total_return"][:-1].mean()),
         **play_rules(composition),
@@ -137,17 +141,17 @@ def learn(config: ErlRunConfig) -> dict[str, float]:
 SHARES = ("champion", "population", "ridge", "20-day momentum", "12-1 momentum", "random")
 
 
-def line(signal: float, row: dict[str, float]) -> str:
-    """Shares of the oracle's return; returns where there is no signal to have a share of."""
-    per = row["oracle"] if signal else 1.0
-    shares = "".join(f"{row[name] / per:>12.2f}" if signal else f"{row[name]:>12.1%}" for name in SHARES)
-    return f"{signal:>6}{row['seed']:>5}{row['oracle']:>8.1%}{shares}{row['refused']:>9.1%}{row['cpu_seconds']:>7.0f}"
+def line(market: str, row: dict[str, float]) -> str:
+    """Shares of the oracle's return; returns where there is nothing to have a share of."""
+    nothing = market in NOTHING
+    shares = "".join(f"{row[name]:>11.1%}" if nothing else f"{row[name] / row['oracle']:>11.2f}" for name in SHARES)
+    return f"{market:<11}{row['seed']:>5}{row['oracle']:>8.1%}{shares}{row['refused']:>9.1%}{row['cpu_seconds']:>7.0f}"
 
 
 def main() -> None:
     """Train on every market and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--signals", type=float, nargs="+", default=[0.7, 0.3, 0.0])
+    parser.add_argument("--markets", choices=[*MARKETS], nargs="+", default=[*MARKETS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--algorithm", choices=["hindsight", "ddpg", "td3"], default="hindsight")
     parser.add_argument("--json", action="store_true")
@@ -155,14 +159,14 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = []
     if not options.json:
-        titles = "".join(f"{name.removesuffix(' momentum'):>12}" for name in SHARES)
-        print(f"{'signal':>6}{'seed':>5}{'oracle':>8}{titles}{'refused':>9}{'CPU s':>7}")
-    for signal in options.signals:
+        titles = "".join(f"{name.removesuffix(' momentum'):>11}" for name in SHARES)
+        print(f"{'market':<11}{'seed':>5}{'oracle':>8}{titles}{'refused':>9}{'CPU s':>7}")
+    for market in options.markets:
         for seed in options.seeds:
-            row = learn(config_of(signal, seed, options.algorithm))
-            rows.append({"signal": signal} | row)
+            row = learn(config_of(market, seed, options.algorithm))
+            rows.append({"market": market} | row)
             if not options.json:
-                print(line(signal, row), flush=True)
+                print(line(market, row), flush=True)
     if options.json:
         print(json.dumps(rows, indent=1))
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flatwater.errors import DataError
 from flatwater.panel.config import SyntheticConfig
@@ -19,6 +20,9 @@ from flatwater.panel.shipped import shipped_panel_path
 from flatwater.panel.specification import is_synthetic, parse_synthetic
 from flatwater.panel.store import open_panel, save_panel
 from flatwater.regular import open_regular
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def load_panel(path: str | None) -> Panel:
@@ -93,6 +97,19 @@ def _imported(source: Path) -> Panel:
     from flatwater.panel.importing import import_panel  # noqa: PLC0415
 
     return import_panel(source)
+
+
+def load_truth(spec: str | None) -> "np.ndarray | None":
+    """What an oracle knows of a synthetic market, [T, K] of the investable columns; None for any other panel.
+
+    It is generated anew: the text says all there is to know.
+    """
+    if spec is None or not is_synthetic(spec):
+        return None
+    from flatwater.panel.synthetic import synthetic_panel  # noqa: PLC0415
+
+    market = synthetic_panel(parse_synthetic(spec))
+    return market.drift[:, market.panel.investable]
 
 
 def _generated(config: SyntheticConfig) -> Panel:

@@ -14,8 +14,12 @@ TRADERS = {
     "champion": "--champion",
     "buy and hold": "--buy-and-hold",
     "equal weight": "--equal-weight",
+    "20-day momentum": "--momentum",
+    "ridge": "--ridge",
     "random": "--random",
+    "oracle": "--oracle",
 }
+"""Traders that are drawn, and their colours; the other rules stand in the table."""
 MOST_COLUMNS = 12
 """Columns whose importance is drawn."""
 MARGIN = 0.08

@@ -13,7 +13,16 @@ from matplotlib.ticker import MaxNLocator
 from flatwater.metrics.reader import read_metrics
 from flatwater.reports.style import FAINT, INK, write_picture
 
-COLOURS = {"champion": "#c2410c", "buy and hold": "#1d4ed8", "equal weight": "#0d9488", "random": "#94a3b8"}
+COLOURS = {
+    "champion": "#c2410c",
+    "buy and hold": "#1d4ed8",
+    "equal weight": "#0d9488",
+    "20-day momentum": "#a16207",
+    "ridge": "#be185d",
+    "random": "#94a3b8",
+    "oracle": "#7c3aed",
+}
+"""Traders that are drawn; the others stand in the table."""
 MOST_COLUMNS = 12
 """Columns whose importance is drawn."""
 
@@ -44,6 +53,8 @@ def draw_trading(run: Path, out: Path) -> None:
 def _equity(axes: Axes, curves: pl.DataFrame, result: dict[str, Any]) -> None:
     dates = curves["date"].to_numpy()
     for name, colour in COLOURS.items():
+        if name not in curves.columns:  # only an artificial market has an oracle
+            continue
         curve = curves[name].to_numpy()
         change = 100 * (curve / curve[0] - 1)
         axes.plot(dates, change, color=colour, lw=2 if name == "champion" else 1.2, label=f"{name} {change[-1]:+.1f} %")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from sklearn.linear_model import Ridge  # type: ignore[import-untyped]  # it ships no types
 from torch import Tensor
 
@@ -45,13 +45,18 @@ def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
     return found
 
 
-def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
-    """The gain that ridge expects of each purchase, [T, K]; NaN where a feature is missing.
+def gain_features(
+    market: Market, config: TradingConfig, learnt: range
+) -> tuple[Float[np.ndarray, "T K F"], Float[np.ndarray, "D K"], Bool[np.ndarray, "D K"]]:
+    """What a regression of gains sees, what it is fitted to, and where both are known.
 
     Args:
         market: prices.
         config: holding time, largest target and costs.
-        learnt: rows that it is fitted to; their trades end before what comes after them.
+        learnt: the D rows that it is fitted to; their trades end before what comes after them.
+
+    Returns:
+        Past returns of eight lengths, raw and less the day's mean; resolved gains, clipped; and a mask.
     """
     raw = np.stack([past_return(market, days) for days in LENGTHS], axis=-1)
     with np.errstate(invalid="ignore"):
@@ -63,14 +68,26 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
         ..., 0
     ]
     gain = gains.double().cpu().numpy().clip(-LARGEST_GAIN, LARGEST_GAIN)
-    seen = features[learnt.start : learnt.stop]
-    usable = np.isfinite(seen).all(-1) & np.isfinite(gain)
-    scores = np.full(raw.shape[:2], np.nan)
+    usable = np.isfinite(features[learnt.start : learnt.stop]).all(-1) & np.isfinite(gain)
+    return features, gain, usable
+
+
+def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
+    """The gain that ridge expects of each purchase, [T, K]; NaN where a feature is missing.
+
+    Args:
+        market: prices.
+        config: holding time, largest target and costs.
+        learnt: rows that it is fitted to.
+    """
+    features, gain, usable = gain_features(market, config, learnt)
+    scores = np.full(features.shape[:2], np.nan)
     if not usable.any():
         return scores
-    centre, spread = seen[usable].mean(0), seen[usable].std(0)
+    seen = features[learnt.start : learnt.stop][usable]
+    centre, spread = seen.mean(0), seen.std(0)
     spread[spread == 0] = 1
-    fitted = Ridge(alpha=PENALTY).fit((seen[usable] - centre) / spread, gain[usable])
+    fitted = Ridge(alpha=PENALTY).fit((seen - centre) / spread, gain[usable])
     everywhere = np.isfinite(features).all(-1)
     scores[everywhere] = fitted.predict((features[everywhere] - centre) / spread)
     return scores
@@ -83,6 +100,17 @@ def rules(market: Market, config: TradingConfig, learnt: range) -> dict[str, Cal
         "12-1 momentum": lambda: past_return(market, YEAR - MONTH, skip=MONTH),
         "ridge": lambda: ridge_scores(market, config, learnt),
     }
+
+
+def oracle_scores(truth: np.ndarray, config: TradingConfig) -> np.ndarray:
+    """The gain of each purchase that follows from the law of a synthetic market, less what it costs, [T, K].
+
+    Args:
+        truth: expected log return until the position is sold; NaN where there is no price.
+        config: costs.
+    """
+    cost = np.log(config.account.purchase_factor / config.account.sale_factor)
+    return np.asarray(truth - cost)
 
 
 def play_rule_(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from flatwater.envs.trading.market import build_market
@@ -11,7 +12,7 @@ from flatwater.envs.trading.simulator import live_simulators
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm
-from flatwater.panel.locate import file_of, load_panel
+from flatwater.panel.locate import file_of, load_panel, load_truth
 from flatwater.panel.normalise import observation_panel, statistics
 from flatwater.panel.panel import Panel, first_days
 from flatwater.panel.specification import is_synthetic
@@ -102,13 +103,20 @@ class ErlRun:
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """The champion against the baselines, on walk-forward or holdout days."""
         splits = self.recipe.splits
-        played = score_champion(self.panel, self.trainer, splits.holdout if holdout else splits.validation)
+        played = score_champion(
+            self.panel, self.trainer, splits.holdout if holdout else splits.validation, self.truth()
+        )
         split = "holdout" if holdout else "walk-forward"
         return as_json(self.panel, self.trainer, played, split, threads=self.config.threads)
 
     def write_result(self, folder: RunFolder) -> None:
         """Play the walk-forward days; write result.json, trades and equity."""
-        write_result(self.panel, self.trainer, folder, threads=self.config.threads)
+        write_result(self.panel, self.trainer, folder, threads=self.config.threads, truth=self.truth())
+
+    def truth(self) -> np.ndarray[Any, Any] | None:
+        """What an oracle knows of a synthetic market [T, K]; None where nobody knows."""
+        truth = load_truth(self.config.panel)
+        return None if truth is None else truth[: len(self.panel.dates)]
 
 
 def compose(config: ErlRunConfig) -> ErlRun:

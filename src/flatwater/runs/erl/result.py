@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from flatwater.metrics.figures import finite
@@ -16,7 +17,9 @@ from flatwater.storage.directory import write_object
 from flatwater.trainers.erl.round import ErlTrainer
 
 
-def write_result(panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, threads: int) -> None:
+def write_result(
+    panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, threads: int, truth: np.ndarray[Any, Any] | None
+) -> None:
     """Score the champion on the walk-forward days and write the files. Each appears whole or not at all.
 
     Args:
@@ -24,18 +27,21 @@ def write_result(panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, thread
         trainer: whose champion is played.
         folder: of the run.
         threads: of torch; recorded, as the last bits of the numbers depend on them.
+        truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
 
     Raises:
         RunError: the disk is full or the folder read-only; the run itself is safe in its checkpoints.
     """
-    score = score_champion(panel, trainer, trainer.recipe.splits.validation)
+    score = score_champion(panel, trainer, trainer.recipe.splits.validation, truth)
     write_frame(pl.DataFrame(score.trades), folder.trades)
     write_frame(equity_frame(panel, score), folder.equity)
     result = as_json(panel, trainer, score, "walk-forward", threads=threads)
     write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
 
 
-def write_holdout(panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, threads: int) -> None:
+def write_holdout(
+    panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, threads: int, truth: np.ndarray[Any, Any] | None
+) -> None:
     """Score the champion on the holdout days and write what a study pools; holdout.json last, so that it is whole.
 
     Args:
@@ -43,11 +49,12 @@ def write_holdout(panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, threa
         trainer: whose champion is played.
         folder: of the run.
         threads: of torch.
+        truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
 
     Raises:
         RunError: the disk is full or the folder read-only.
     """
-    score = score_champion(panel, trainer, trainer.recipe.splits.holdout)
+    score = score_champion(panel, trainer, trainer.recipe.splits.holdout, truth)
     write_frame(equity_frame(panel, score), folder.holdout_equity)
     result = as_json(panel, trainer, score, "holdout", threads=threads) | {"chance": score.chance.tolist()}
     write_object(folder.holdout, json.dumps(result, indent=1).encode() + b"\n")
@@ -68,7 +75,8 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, thre
             name: finite(value) if isinstance(value, float) else value
             for name, value in asdict(score.comparison).items()
         },
-        "verdict": score.comparison.sentence,
+        "oracle_share": None if score.oracle_share is None else finite(score.oracle_share),
+        "verdict": score.verdict,
         "importance": score.importance,
         "champion_born": int(run.lineage.born[-1]),
         "champion_value": finite(float(run.scores.champion_value)),

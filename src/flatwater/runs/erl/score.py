@@ -13,7 +13,7 @@ from flatwater.envs.trading.baselines import buy_and_hold, equal_weight, play_ra
 from flatwater.envs.trading.config import TradingConfig
 from flatwater.envs.trading.results import episode_summary, trades
 from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
-from flatwater.envs.trading.yardsticks import play_rule_, rules
+from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, rules
 from flatwater.panel.panel import Panel
 from flatwater.panel.splits import Days
 from flatwater.runs.erl.comparison import Comparison, compare
@@ -22,6 +22,8 @@ from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.play import play_
 from flatwater.trainers.erl.round import ErlTrainer
 
+ORACLE = "oracle"
+"""The trader who knows the law of a synthetic market."""
 RANDOM_TRADERS = 100
 """Random traders that are played, with purchases on the days of the champion's; their median is reported."""
 
@@ -43,9 +45,31 @@ class Score:
     importance: dict[str, float]
     """Column -> its mean weight in the champion's attention over these days."""
 
+    @property
+    def oracle_share(self) -> float | None:
+        """The champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
+        known = self.rows.get(ORACLE, {}).get("total_return", 0.0)
+        return self.rows["champion"]["total_return"] / known if known > 0 else None
 
-def score_champion(panel: Panel, trainer: ErlTrainer, days: Days) -> Score:
-    """Play the champion and the baselines over `days`; the last settlement days only close."""
+    @property
+    def verdict(self) -> str:
+        """What follows from the numbers, in words."""
+        if self.oracle_share is None:
+            return self.comparison.sentence
+        known = self.rows[ORACLE]["total_return"]
+        law = f"It earned {self.oracle_share:.0%} of what the law of this market allows ({known:+.1%}, the oracle)."
+        return f"{self.comparison.sentence} {law}"
+
+
+def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndarray[Any, Any] | None) -> Score:
+    """Play the champion and the baselines over `days`; the last settlement days only close.
+
+    Args:
+        panel: that the run trained on.
+        trainer: whose champion is played.
+        days: of the panel.
+        truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
+    """
     recipe, run = trainer.recipe, trainer.run
     env_config = recipe.config.env
     first = torch.tensor([days.first], device=recipe.device)
@@ -60,7 +84,7 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days) -> Score:
     play_random_(chance, run.market, env_config, days=len(days), rng=rng, buys=bought)
     random = episode_summary(chance, env_config)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
-    played = _rules(trainer, days)
+    played = _rules(trainer, days, truth)
     curves = {
         "champion": champion.logs.equity[0],
         "buy and hold": buy_and_hold(run.market, days.first, days.stop, env_config.account),
@@ -68,7 +92,7 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days) -> Score:
         **{name: env.logs.equity[0] for name, env in played.items()},
         "random": chance.logs.equity[median],
     }
-    yardsticks = tuple(name for name in curves if name not in {"champion", "random"})
+    yardsticks = tuple(name for name in curves if name not in {"champion", "random", ORACLE})
     return Score(
         days=days,
         comparison=compare(
@@ -94,12 +118,15 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days) -> Score:
     )
 
 
-def _rules(trainer: ErlTrainer, days: Days) -> dict[str, Simulator]:
-    """The simple rules, played by name."""
+def _rules(trainer: ErlTrainer, days: Days, truth: np.ndarray[Any, Any] | None) -> dict[str, Simulator]:
+    """The simple rules, and the oracle, played by name."""
     recipe, market, played = trainer.recipe, trainer.run.market, {}
     first = torch.tensor([days.first], device=recipe.device)
     trading_end = first + len(days) - recipe.config.env.episode.settlement_days
-    for name, scores in rules(market, recipe.config.env, lesson_days(recipe)).items():
+    asked = rules(market, recipe.config.env, lesson_days(recipe))
+    if truth is not None:
+        asked[ORACLE] = lambda: oracle_scores(truth, recipe.config.env)
+    for name, scores in asked.items():
         env = _env(trainer, days, batch=1)
         reset_(env, start=first, trading_end=trading_end, end=first + len(days))
         known = torch.from_numpy(scores()).to(recipe.device)

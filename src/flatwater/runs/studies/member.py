@@ -48,7 +48,7 @@ def test(folder: RunFolder) -> None:
     run, manifest = restore_run(config, folder, print)
     assert isinstance(run, ErlRun)  # noqa: S101  (for the type checker)
     log_look(folder, manifest.round)
-    write_holdout(run.panel, run.trainer, folder, threads=config.threads)
+    write_holdout(run.panel, run.trainer, folder, threads=config.threads, truth=run.truth())
 
 
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
