@@ -28,7 +28,7 @@ from flatwater.runs.erl.composition import compose
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.contract import Contract
 
-options = [*sys.argv[1:], "--replay.windows", "stored", "--replay.capacity", "10000"]
+options = [*sys.argv[1:], "--learner.algorithm", "ddpg", "--replay.windows", "stored", "--replay.capacity", "10000"]
 composition = compose(TrainErl.read("train erl", options).settings())
 contract, path = Contract(composition.trainer.run, composition.plan, torch.device("cpu")), "replay.windows.seen"
 windows = composition.trainer.run.replay.windows.seen

@@ -12,7 +12,7 @@ import pytest
 
 FLATWATER = (sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())")
 LIMIT = 1 << 30
-LARGE = ("--replay.capacity", "100000000")
+LARGE = ("--learner.algorithm", "ddpg", "--replay.capacity", "100000000")
 GROUPS = Path("/sys/fs/cgroup")
 
 
