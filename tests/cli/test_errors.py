@@ -70,7 +70,10 @@ def seen(sentence: str) -> str:
         ("--observation-features", ["observation_features = (): must be one or more names"]),
         ("--observation-features close closer", ["feature 'closer' is not in the panel. It has: open, close"]),
         ("--observation-features close close", ["observation_features", "each once"]),
-        ("--learner.algorithm ddpg --replay.capacity 100 --replay.warmup 10", ["replay.capacity = 100: must be at least 160"]),
+        (
+            "--learner.algorithm ddpg --replay.capacity 100 --replay.warmup 10",
+            ["replay.capacity = 100: must be at least 160"],
+        ),
         ("--replay.warmup 60000", ["replay.warmup = 60000", "1 to replay.capacity (50000)"]),
         ("--evaluation.lowest 4", ["evaluation.lowest = 4: must be 1 to 3"]),
         ("--device abacus", ["device = 'abacus': must be cpu, cuda or cuda:N"]),
