@@ -6,7 +6,6 @@ from pathlib import Path
 
 from flatwater.cli.main import main
 
-
 DDPG = ("--learner.algorithm", "ddpg")
 
 
