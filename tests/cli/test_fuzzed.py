@@ -18,7 +18,8 @@ from flatwater.cli.main import COMMANDS, main
 SMALL = ["--panel", "synthetic:4x260", "--env.episode.context", "20", "--env.episode.trading-days", "15"]
 SMALL += ["--env.episode.settlement-days", "5", "--splits.holdout-days", "40", "--splits.validation-days", "40"]
 TINY = {"erl": [*SMALL, "--population.size", "2", "--replay.capacity", "2000"], "grow": ["--envs", "2"], "teach": []}
-HELD_BACK = {"train": ["--budget", "1KiB"], "sweep": ["--space", "space.toml"]}
+TINY["study"] = TINY["erl"]
+HELD_BACK = {"train": ["--budget", "1KiB"], "study": ["--budget", "1KiB"], "sweep": ["--space", "space.toml"]}
 SOUND_CODES = {0, 2, 3}
 
 
@@ -54,7 +55,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
         words += [*TINY[command[-1]], *HELD_BACK.get(command[0], [])]
         if draw(st.integers(0, 4)) == 0:
             words += ["--config", draw(st.sampled_from(TOMLS))]
-    held = {"--budget"} if command[0] == "train" else {"--seconds"} if command == ("watch",) else set()
+    held = {"--budget"} if command[0] in {"train", "study"} else {"--seconds"} if command == ("watch",) else set()
     chosen = draw(st.lists(st.sampled_from(sorted(options.keys() - held)), max_size=3, unique=True))
     for option in dict.fromkeys([*required(command), *chosen]):
         value = draw(value_for(option, options[option]))

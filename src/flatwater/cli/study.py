@@ -51,7 +51,7 @@ class Study(OverFile, ErlRunConfig):
     plan: bool = False
     """Tell what the largest run would hold, and how many such runs there would be at once; start nothing."""
     json: bool = False
-    """Print the result as JSON; progress goes to stderr."""
+    """Print the result as JSON; everything else goes to stderr."""
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
@@ -124,10 +124,14 @@ def run_study(command: Study) -> int:
     console = lasting_terminal(errors=command.json)
     outcome = study(_order(command), console)
     result = outcome.result
+    if result["pooled"] is not None:
+        write_pages(outcome)
+        show_study(result, console)
+        folder = outcome.folder
+        console.print(f"\npicture       {folder.picture}\npage          {folder.report}", soft_wrap=True)
+        console.print(f"study folder  {folder.path}", soft_wrap=True)
     if command.json:
         sys.stdout.write(json.dumps(result, indent=1) + "\n")
-    elif result["pooled"] is not None:
-        _show(outcome, console)
     if outcome.stop.signal:
         again = shlex.join(["flatwater", "study", "--run", str(outcome.folder.path)])
         console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
@@ -138,8 +142,8 @@ def run_study(command: Study) -> int:
     return FlatwaterError.exit_code if failed else 0
 
 
-def _show(outcome: "StudyOutcome", console: Any) -> None:  # noqa: ANN401  (rich's console)
-    """Tables, picture and page."""
+def write_pages(outcome: "StudyOutcome") -> None:
+    """Write the picture and the page."""
     from flatwater.reports.study_page import study_page
     from flatwater.reports.study_picture import draw_study
     from flatwater.reports.study_records import read_study
@@ -149,9 +153,6 @@ def _show(outcome: "StudyOutcome", console: Any) -> None:  # noqa: ANN401  (rich
     records = read_study(folder.path)
     draw_study(records, folder.picture)
     write_object(folder.report, study_page(records).encode(errors="replace"))
-    show_study(outcome.result, console)
-    console.print(f"\npicture       {folder.picture}\npage          {folder.report}", soft_wrap=True)
-    console.print(f"study folder  {folder.path}", soft_wrap=True)
 
 
 def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401  (rich's console)

@@ -40,7 +40,7 @@ def _subtitle(study: StudyRecords) -> str:
     said = [str(result.get("panel") or "the panel that comes with Flatwater")]
     if study.pooled is not None:
         said.append(f"{study.pooled['days']:,} test days, {study.pooled['first_day']} to {study.pooled['last_day']}")
-    said.append(f"{result['folds']} folds x {len(result['seeds'])} seeds")
+    said.append(f"folds: {result['folds']}, seeds: {', '.join(map(str, result['seeds']))}")
     return " · ".join(said)
 
 
@@ -52,10 +52,9 @@ def _tiles(study: StudyRecords) -> Iterator[Tile]:
     yield "champions, a year", percent(own["annual_return"]), f"equal weight {percent(equal['annual_return'])}", ""
     yield "Sharpe ratio", plain(own["sharpe"]), f"equal weight {plain(equal['sharpe'])}", ""
     yield "drawdown", percent(own["drawdown"], "{:.0%}"), f"equal weight {percent(equal['drawdown'], '{:.0%}')}", ""
-    for title, found in (
-        ("less equal weight", pooled["against_equal_weight"]),
-        (f"less {pooled['comparison']['best']}", _of_comparison(pooled)),
-    ):
+    best = pooled["comparison"]["best"]
+    differences = {f"less {best}": _of_comparison(pooled), "less equal weight": pooled["against_equal_weight"]}
+    for title, found in differences.items():
         interval = f"90 % interval {found['low']:+.1%} to {found['high']:+.1%}"
         kind = "good" if found["low"] > 0 else "bad" if found["high"] < 0 else ""
         yield title, f"{found['mean']:+.1%}", interval, kind

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter, ScalarFormatter
 
 from flatwater.reports.study_records import StudyRecords
-from flatwater.reports.style import FAINT, INK, write_picture
+from flatwater.reports.style import INK, write_picture
 from flatwater.reports.trading_picture import COLOURS
 
 OTHER_RULES = ("#7c3aed", "#ca8a04", "#be185d")
@@ -46,7 +46,7 @@ def _equity(axes: Axes, study: StudyRecords) -> None:
         label = f"{'champions' if first else name} x {curve[-1]:.2f}"
         axes.plot(dates, curve, color=colour, lw=2.2 if first else 1.1, zorder=3 if first else 2, label=label)
     for row in study.pooled["by_fold"]:
-        axes.axvline(np.datetime64(row["first_day"]), color=FAINT, lw=1.2, zorder=1)  # type: ignore[arg-type]
+        axes.axvline(np.datetime64(row["first_day"]), color=INK, lw=0.7, ls=":", zorder=1)  # type: ignore[arg-type]
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.yaxis.set_minor_formatter(ScalarFormatter())
@@ -66,25 +66,28 @@ def _folds(axes: Axes, study: StudyRecords) -> None:
     low, high = (np.array([row[name] for row in rows], dtype=float) for name in ("lowest", "highest"))
     around = np.clip(np.stack([own - low, high - own]), 0, None)
     axes.bar(at - 0.27, own, 0.26, color=COLOURS["champion"], label="champions (and each seed's range)")
-    axes.errorbar(at - 0.27, own, yerr=around, fmt="none", ecolor=INK, lw=1, capsize=2)
+    if len(study.result["seeds"]) > 1:
+        axes.errorbar(at - 0.27, own, yerr=around, fmt="none", ecolor=INK, lw=1, capsize=2)
     axes.bar(at, [row["equal_weight"] for row in rows], 0.26, color=COLOURS["equal weight"], label="equal weight")
     best = [row["best_rule_return"] for row in rows]
     axes.bar(at + 0.27, best, 0.26, color=COLOURS["random"], label="the rule that earned most")
+    low_end, high_end = axes.get_ylim()
+    axes.set_ylim(low_end, high_end + 0.2 * (high_end - low_end))  # room for the legend
     axes.axhline(0, color=INK, lw=0.6)
     axes.set_xticks(at, [f"{row['first_day'][:7]}" for row in rows], fontsize=8)
     axes.grid(visible=False, axis="x")
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_title("Return in each fold, by its first month")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
 
 
 def _differences(axes: Axes, study: StudyRecords) -> None:
     assert study.pooled is not None  # noqa: S101  (same)
     comparison, equal = study.pooled["comparison"], study.pooled["against_equal_weight"]
-    rows = [
-        (f"less\n{comparison['best']}", comparison["difference"], comparison["low"], comparison["high"]),
-        ("less\nequal weight", equal["mean"], equal["low"], equal["high"]),
-    ]
+    rows = [("less\nequal weight", equal["mean"], equal["low"], equal["high"])]
+    if comparison["best"] != "equal weight":
+        best = f"less\n{comparison['best']}"
+        rows = [(best, comparison["difference"], comparison["low"], comparison["high"]), *rows]
     for at, (_, mean, low, high) in enumerate(rows):
         axes.plot([low, high], [at, at], color=COLOURS["champion"], lw=3, solid_capstyle="butt")
         axes.plot([mean], [at], "o", color=INK, ms=5)

@@ -116,8 +116,8 @@ def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
         best = f"{percent(row['best_rule_return'])} {row['best_rule']}"
         cells = [str(number), str(row["first_day"]), percent(row["total_return"]), percent(row["equal_weight"]), best]
         cells += [plain(row["sharpe"]), percent(row["drawdown"], "{:.1%}")]
-        more = [f"{percent(row['lowest'])} … {percent(row['highest'])}"]
-        more += [plain(row["turnover"], "{:.1f} x"), percent(row["beaten"], "{:.0%}")]
+        more = [f"{percent(row['lowest'], '{:+.0%}')} … {percent(row['highest'], '{:+.0%}')}"]
+        more += [plain(row["turnover"], "{:.0f} x"), percent(row["beaten"], "{:.0%}")]
         rows.append([*cells, *more] if whole else cells)
     return [*titles, *further] if whole else titles, rows, 2
 

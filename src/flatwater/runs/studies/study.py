@@ -176,8 +176,8 @@ def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
     ):
         work = _Study(opened=found, held=held, members=members, console=console, status=status, pace=pace)
         work.say(
-            f"study folder {folder.path}: {len(members)} runs ({setup.folds} folds x {len(setup.seeds)} seeds), tested "
-            f"on {found.days}, {found.jobs} at once, {threads} each"
+            f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
+            f"tested on {found.days}, {found.jobs} at once, {threads} each"
         )
         work.show_()
         crew = Crew(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=found.jobs)

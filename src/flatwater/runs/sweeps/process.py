@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any, Literal
 
-from flatwater.errors import FlatwaterError, RunError
+from flatwater.errors import FlatwaterError, MemoryLimitError, RunError
 from flatwater.metrics.jsonl import Record
 from flatwater.metrics.lines import Tail, appended_, restarted_
 from flatwater.runs.folder import RunFolder
@@ -102,7 +102,8 @@ def ask(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, Any]:
     with process:
         answer = _answer(process)
     if "config" not in answer:
-        raise FlatwaterError(answer.get("error") or f"the check of the configuration ended with {process.returncode}")
+        kind = MemoryLimitError if answer.get("exit_code") == MemoryLimitError.exit_code else FlatwaterError
+        raise kind(answer.get("error") or f"the check of the configuration ended with {process.returncode}")
     return answer
 
 
