@@ -12,7 +12,7 @@ INVESTABLE = torch.tensor([0, 2, 4])
 
 def trader(*, account: bool = False) -> tuple[TraderActor, TraderCritic, Params, Params]:
     config = NetConfig(channels=6, hidden=8)
-    actor, critic = build_trader(config, context=C, features=F, investable=INVESTABLE, account=account)
+    actor, critic = build_trader(config, context=C, features=F, columns=N, investable=INVESTABLE, account=account)
     rng = torch.Generator().manual_seed(0)
     blocks = [torch.empty(P, net.layout.size, dtype=torch.float64) for net in (actor, critic)]
     for block, net in zip(blocks, (actor, critic), strict=True):
@@ -42,6 +42,29 @@ def test_a_missing_column_gets_no_attention_and_changes_nothing() -> None:
 
     other = windows.clone()
     other[:, :, 1, :-1] += 5
+    torch.testing.assert_close(actor(params, MarketObs(windows)), actor(params, MarketObs(other)), rtol=0, atol=0)
+
+
+def test_the_columns_that_cannot_be_bought_are_told_apart() -> None:
+    """Columns 1 and 3 have an attention of their own, which knows which of them is which."""
+    actor, _, params, _ = trader()
+    windows = some_windows()
+    windows[:, :, 3] = windows[:, :, 1]
+    among = actor.trunk.of_windows(params, windows).attention[:, :, 2:]
+    torch.testing.assert_close(among[..., 1], among[..., 3])
+    assert (among[..., INVESTABLE] == 0).all()
+
+    params["context.column"][:, 1] = 3.0
+    among = actor.trunk.of_windows(params, windows).attention[:, :, 2:]
+    assert (among[..., 3] > 10 * among[..., 1]).all(), "column 3 is the second of them"
+
+
+def test_context_that_is_missing_today_says_nothing() -> None:
+    actor, _, params, _ = trader()
+    windows = some_windows()
+    windows[:, :, [1, 3], -1] = 0
+    other = windows.clone()
+    other[:, :, [1, 3], :-1] += 5
     torch.testing.assert_close(actor(params, MarketObs(windows)), actor(params, MarketObs(other)), rtol=0, atol=0)
 
 

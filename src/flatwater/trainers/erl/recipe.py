@@ -31,6 +31,7 @@ def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torc
         config.net,
         context=config.env.episode.context,
         features=market.observations.shape[2],
+        columns=len(market.observations),
         investable=market.investable,
         account=config.env.account_observation,
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
