@@ -1,5 +1,6 @@
 """Actor and critic of a trader: missing data, attention, the two ways to act, gradients."""
 
+import pytest
 import torch
 
 from flatwater.nets.config import NetConfig
@@ -85,9 +86,10 @@ def test_a_day_without_any_data_gives_finite_numbers() -> None:
     assert critic(critic_params, obs, action).isfinite().all()
 
 
-def test_acting_on_days_equals_acting_on_windows() -> None:
+@pytest.mark.parametrize("more", [0, 5])
+def test_acting_on_days_equals_acting_on_windows(more: int) -> None:
     actor, _, params, _ = trader()
-    x = torch.randn(1, 1, N, C + 5, F, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    x = torch.randn(1, 1, N, C + more, F, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     windows = x[0].unfold(2, C, 1).permute(0, 2, 1, 4, 3)[0].expand(P, -1, -1, -1, -1)
     torch.testing.assert_close(actor.over_days(params, x), actor(params, MarketObs(windows)), rtol=0, atol=1e-12)
 

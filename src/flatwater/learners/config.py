@@ -33,9 +33,10 @@ class LearnerConfig:
     """Batches whose gradients are averaged for one update: more of them need no more memory."""
     batch_size: Count = 32
     """Transitions of each member in one micro-batch; days with hindsight."""
-    stretches: Count = 4
-    """hindsight: a batch is so many stretches of consecutive days, of which each day is encoded once: the fewer, the
-    cheaper a long context is. Divides `batch_size`."""
+    stretches: Count | None = None
+    """hindsight: a batch is so many stretches of consecutive days, of which each day is encoded once: the more, the less
+    its days have in common; the fewer, the cheaper a long context is. Divides `batch_size`. Left out: as many as read
+    at most 20 rows of the panel for each day: days by themselves up to a context of 20, one stretch where it is long."""
     policy_delay: Number = 2
     """td3: the actor and the targets move at every n-th update."""
     target_noise: Annotated[float, Bounds(0, 100)] = 0.2
@@ -56,7 +57,7 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         """A batch is whole stretches, and noise falls from its beginning to its floor."""
         require(
-            self.algorithm != "hindsight" or self.batch_size % self.stretches == 0,
+            self.algorithm != "hindsight" or self.stretches is None or self.batch_size % self.stretches == 0,
             "learner.stretches",
             self.stretches,
             f"a divisor of learner.batch_size ({self.batch_size})",
