@@ -74,25 +74,38 @@ def test_a_configuration_page_leaves_nothing_out(page: str, config: object) -> N
     assert kept <= set(together.splitlines())
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A whole run of seconds, started as the pages say."""
-    folder = tmp_path_factory.mktemp("docs") / "run"
+def small_run(folder: Path, *options: str) -> RunFolder:
     cache = pytest.MonkeyPatch()
     cache.setenv("XDG_CACHE_HOME", str(folder.parent))
-    assert main(["train", "erl", "--config", str(ROOT / "examples" / "small.toml"), "--run", str(folder)]) == 0
+    small = str(ROOT / "examples" / "small.toml")
+    assert main(["train", "erl", "--config", small, "--run", str(folder), *options]) == 0
     cache.undo()
     return RunFolder(folder)
 
 
-def test_every_metric_is_explained_and_every_explained_metric_is_written(run: RunFolder) -> None:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A whole run of seconds, started as the pages say."""
+    return small_run(tmp_path_factory.mktemp("docs") / "run")
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The same, learning from what was played."""
+    return small_run(tmp_path_factory.mktemp("docs") / "run", "--learner.algorithm", "ddpg")
+
+
+def test_every_metric_is_explained_and_every_explained_metric_is_written(run: RunFolder, replayed: RunFolder) -> None:
     page = (ROOT / "docs" / "run-folder.md").read_text()
     tables = page.split("<!-- metrics:")[1].split("<!-- end of metrics -->")[0]
     explained = {
         name for row in re.findall(r"^\| (`.*?) \|", tables, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
     }
-    owners = {f"memory/{owner}" for owner in grouped(json.loads(run.plan.read_text())["owners"], depth=2)}
-    assert explained - {"memory/<owner>", "memory/replay.action"} == set(read_metrics(run.metrics)) - owners
+    written = set[str]()
+    for each in (run, replayed):
+        owners = {f"memory/{owner}" for owner in grouped(json.loads(each.plan.read_text())["owners"], depth=2)}
+        written |= set(read_metrics(each.metrics)) - owners
+    assert explained - {"memory/<owner>", "memory/replay.action"} == written
 
 
 def test_every_file_of_a_run_is_explained(run: RunFolder) -> None:

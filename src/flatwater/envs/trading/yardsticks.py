@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from jaxtyping import Float
-from sklearn.linear_model import Ridge  # type: ignore[import-untyped]  (it ships no types)
+from sklearn.linear_model import Ridge  # type: ignore[import-untyped]  # it ships no types
 from torch import Tensor
 
 from flatwater.envs.trading.config import TradingConfig
