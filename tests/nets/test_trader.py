@@ -60,6 +60,19 @@ def test_the_columns_that_cannot_be_bought_are_told_apart() -> None:
     assert (among[..., 3] > 10 * among[..., 1]).all(), "column 3 is the second of them"
 
 
+def test_the_market_decides_how_much_a_token_counts() -> None:
+    """What sets two instruments apart is another thing under another context, as a sum of both would not allow."""
+    actor, _, params, _ = trader()
+    windows = some_windows()
+    other = windows.clone()
+    other[:, :, [1, 3]] += 2
+    apart = []
+    for x in (windows, other):
+        hidden = actor.hidden(params, actor.trunk.of_windows(params, x))
+        apart.append(hidden[:, :, 0] - hidden[:, :, 1])
+    assert ((apart[0] - apart[1]).abs() > 1e-3).float().mean() > 0.9
+
+
 def test_context_that_is_missing_today_says_nothing() -> None:
     actor, _, params, _ = trader()
     windows = some_windows()

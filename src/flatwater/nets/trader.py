@@ -161,8 +161,13 @@ def rowwise(params: Params, name: str, x: Tensor) -> Tensor:
 
 
 def instrument_hidden(params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
-    """Each instrument's token beside the market's summary."""
-    return rowwise(params, "token", seen.tokens) + rowwise(params, "market", seen.market).unsqueeze(2)
+    """Each instrument's token, weighed by what the market's summary makes of it, beside that summary.
+
+    The product lets the market decide which way a token counts: now its trend pays, then its reversal. A sum alone says
+    that only after many more updates.
+    """
+    weighed = 1 + rowwise(params, "gate", seen.market).unsqueeze(2)
+    return rowwise(params, "token", seen.tokens) * weighed + rowwise(params, "market", seen.market).unsqueeze(2)
 
 
 def build_trader(
@@ -202,6 +207,7 @@ def build_trader(
         | attention
         | linear("token", width, hidden)
         | linear("market", summary, hidden)
+        | linear("gate", summary, hidden)
     )
     if account:
         common |= linear("account", ACCOUNT_PARTS, hidden)
