@@ -40,9 +40,9 @@ from fresh import run_fresh
 from parts import measured, told
 from rivals_table import RIVALS, answer, own_answer, rivals_table
 
-from flatwater.memory.leaks.census import take_census
-from flatwater.memory.leaks.garbage import Search
-from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.diagnose.garbage import Search
+from flatwater.memory.objects.census import take_census
+from flatwater.memory.objects.roots import Roots
 from flatwater.memory.watch.process import ProcessWatch
 
 ZOO = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "zoo" / "expected.py"))
@@ -56,7 +56,7 @@ OBJECTS = 1_000_000
 ROUND = 0.01
 """Seconds of work between two boundaries of the program whose pauses are measured, ..."""
 WATCHED = 40.0
-"""... and seconds after which that ends: what is over the credit for digging comes in at one slice in 10 s."""
+"""... and seconds after which that ends: what is over the credit for investigations comes in at one slice in 10 s."""
 HEAP: list[Any] = []
 """What the census part counts."""
 WATCH = [sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())", "watch"]

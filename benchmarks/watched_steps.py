@@ -17,8 +17,8 @@ from typing import Any
 
 import gymnasium
 
-from flatwater.memory.leaks.census import take_census
-from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.objects.census import take_census
+from flatwater.memory.objects.roots import Roots
 from flatwater.memory.watch.boundaries import TICK_SECONDS
 from flatwater.memory.watch.process import ProcessWatch
 from flatwater.memory.watch.steps import find_steps, lose_steps

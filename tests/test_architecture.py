@@ -55,7 +55,7 @@ MAY_CATCH_ALL = {
     "metrics/background.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
     "memory/watch/guard.py::ask": "the edge between the watch and somebody else's program",
     "memory/watch/inject/sitecustomize.py::_begin": "the same edge, before the watch can be imported",
-    "memory/leaks/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
+    "memory/objects/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
 }
 """`module::function` -> the process or thread edge where it stands."""
 

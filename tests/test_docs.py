@@ -1,6 +1,5 @@
 """The pages say what is: settings, metrics, files, commands, links and dependencies are compared with the code."""
 
-import importlib
 import json
 import re
 import runpy
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flatwater.cli.main import COMMANDS, INTERRUPTED, NO_READER, _reader, find, main
+from flatwater.cli.main import INTERRUPTED, NO_READER, _reader, _ReadsItself, find, interface_of, main
 from flatwater.config.toml import dumps_config, to_mapping
 from flatwater.errors import FlatwaterError
 from flatwater.memory.planner import grouped
@@ -145,9 +144,8 @@ def test_commands_in_the_pages_are_commands(line: str) -> None:
         options[options.index("--config") + 1] = str(ROOT / "examples" / "small.toml")
     options = ["3" if word == "N" else word for word in options]
     if "--help" not in options:
-        module, name = COMMANDS[command][0].split(":")
-        interface = vars(importlib.import_module(module))[name]
-        read = vars(interface).get("read") or _reader(interface)
+        interface: Any = interface_of(command)
+        read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
         assert callable(read(line, options))
 
 

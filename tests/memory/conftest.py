@@ -1,10 +1,14 @@
-"""Tests of the finder see one user's module, as a program has it: their own, and not those of all tests around them."""
+"""Tests of the finder: programs for a census to look at, each alone, as a program has its own modules only."""
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
 
 import pytest
 
+Load = Callable[..., ModuleType]
 TESTS = Path(__file__).parents[1]
 
 
@@ -15,3 +19,23 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and TESTS in Path(file).parents and module is not request.module:
             monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Iterator[Load]:
+    """Run a source text as the module `train`, or another name, as if it had been imported from a user's folder."""
+    loaded = []
+
+    def run(source: str, name: str = "train") -> ModuleType:
+        file = tmp_path / f"{name}.py"
+        file.write_text(dedent(source))
+        module = ModuleType(name)
+        module.__file__ = str(file)
+        sys.modules[name] = module
+        loaded.append(name)
+        exec(compile(file.read_text(), str(file), "exec"), vars(module))
+        return module
+
+    yield run
+    for name in loaded:
+        vars(sys.modules.pop(name)).clear()

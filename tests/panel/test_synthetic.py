@@ -9,15 +9,9 @@ import torch
 
 from flatwater.errors import ConfigError
 from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES, SyntheticConfig
+from flatwater.panel.laws import HORIZON, NOISE, drift_deviation, mean_growth
 from flatwater.panel.normalise import observation_panel, statistics
-from flatwater.panel.synthetic import (
-    HORIZON,
-    NOISE,
-    SyntheticPanel,
-    drift_deviation,
-    mean_growth,
-    synthetic_panel,
-)
+from flatwater.panel.synthetic import SyntheticPanel, synthetic_panel
 
 FULL = {"late_listings": 0.0, "delistings": 0.0, "halts": 0.0}
 

@@ -29,6 +29,7 @@ COMMANDS = {
     ("sweep", "erl"): ("flatwater.cli.sweep:SweepErl", "search for the settings with which traders evolve best"),
     ("sweep", "grow"): ("flatwater.cli.sweep:SweepGrow", "the same for growing networks"),
     ("sweep", "teach"): ("flatwater.cli.sweep:SweepTeach", "the same for teaching"),
+    ("study",): ("flatwater.cli.study:Study", "train in each fold of a walk-forward, and say what the result shows"),
     ("resume",): ("flatwater.cli.resume:Resume", "go on with a run from its newest checkpoint, bit for bit"),
     ("evaluate",): ("flatwater.cli.evaluate:Evaluate", "play what a run has trained against the baselines"),
     ("checkpoints",): ("flatwater.cli.checkpoints:Checkpoints", "list a run's checkpoints and check them"),

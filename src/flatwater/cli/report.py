@@ -1,4 +1,4 @@
-"""`flatwater report RUN` and `flatwater report told.json`."""
+"""`flatwater report RUN`, `flatwater report STUDY` and `flatwater report told.json`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,21 +16,25 @@ class Report:
 
     The page is one file that needs no network and can be sent to others. It is made from the run's folder alone, while
     the run goes on or after it has ended. A file that `flatwater watch --json` wrote has a page too: the findings, and
-    memory over time.
+    memory over time. A study's page has its pooled result, the folds, and how sure it is.
     """
 
     run: Annotated[str, tyro.conf.Positional]
-    """The run's folder, the URL at which it is mirrored, or the JSON file of a watch."""
+    """The folder of a run or of a study, the URL at which a run is mirrored, or the JSON file of a watch."""
     out: Path | None = None
     """File to write. Left out: report.html in the run's folder; told.html beside told.json; NAME.html here for a
     run at a URL."""
 
     def __call__(self) -> int:
         """Write the page, and say where it is."""
+        from flatwater.runs.studies.folder import StudyFolder
         from flatwater.terminal import say
         from flatwater.units import format_bytes
 
-        written, size = self._of_watch() if Path(self.run).is_file() else self._of_run()
+        if Path(self.run).is_file():
+            written, size = self._of_watch()
+        else:
+            written, size = self._of_study() if StudyFolder(Path(self.run)).study.is_file() else self._of_run()
         say(f"{written}  {format_bytes(size)}")
         return 0
 
@@ -57,6 +61,14 @@ class Report:
         return self._written(
             told.with_suffix(".html"), lambda: watch_page(read_watch(told), datetime.now().astimezone())
         )
+
+    def _of_study(self) -> tuple[Written, int]:
+        from flatwater.reports.study_page import study_page
+        from flatwater.reports.study_records import read_study
+        from flatwater.runs.studies.folder import StudyFolder
+
+        path = Path(self.run)
+        return self._written(StudyFolder(path).report, lambda: study_page(read_study(path)))
 
     def _written(self, beside: Path, page: Callable[[], str]) -> tuple[Written, int]:
         """The page, where --out or else `beside` says."""

@@ -1,6 +1,6 @@
 """What a user can set about the panel. Imports nothing heavy: the command line reads this at every start."""
 
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from flatwater.config.bounds import Bounds, Count, Share
 from flatwater.config.declare import config
@@ -29,6 +29,12 @@ class SplitConfig:
     """Last days of the panel, looked at only by `flatwater evaluate --holdout`. More days, a surer final verdict."""
     validation_days: Count = 252
     """Days before the holdout, on which the champion is chosen (walk-forward). Training gets what is left."""
+    days: Count | None = None
+    """Days of the panel that are used, from its first on; nothing after them is looked at. Left out: all."""
+
+
+Law = Literal["trend", "reversal", "lead", "regimes", "interaction", "none"]
+"""The laws of synthetic markets (`panel/laws.py`)."""
 
 
 @config(table="synthetic")
@@ -41,10 +47,14 @@ class SyntheticConfig:
     """Rows of the panel, one for each weekday from 2000-01-03."""
     context_instruments: Annotated[int, Bounds(0, 1 << 16)] = 0
     """The last so many columns can be watched, but not traded."""
+    law: Law = "trend"
+    """What moves prices besides noise. trend: a hidden drift. reversal: past shocks are taken back. lead: the first
+    context column leads. regimes: now trends pay, now reversals. interaction: the same, and the first context column
+    says which. none: nothing."""
     signal: Annotated[float, Bounds(0, 1, below=True)] = 0.5
-    """Share of the variance of 20-day log returns that the hidden drift at their start explains; 0 is a random walk."""
+    """Share of the variance of 20-day log returns that the law explains at their start; 0 is a random walk."""
     signal_days: Count = 50
-    """Mean life of a drift regime in days. A short life bounds `signal`, because the drift may change under way."""
+    """Mean life of a drift in days. A short life bounds `signal`, because the drift may change under way."""
     late_listings: Share = 0.2
     """Share of the columns that begin after the first day (between 5 % and 60 % of the way)."""
     delistings: Share = 0.1
@@ -56,6 +66,7 @@ class SyntheticConfig:
 
     def __post_init__(self) -> None:
         """Check what must fit together."""
+        require(self.law in get_args(Law), "synthetic.law", self.law, f"one of {', '.join(get_args(Law))}")
         require(
             self.context_instruments < self.instruments,
             "synthetic.context_instruments",

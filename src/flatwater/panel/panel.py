@@ -6,11 +6,11 @@ read-only, and its fingerprint says whether two runs saw the same data. Missing 
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flatwater.errors import DataError
+from flatwater.errors import DataError, require
 
 FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
 """The nine features, in the order of the last axis. They are always addressed by name."""
@@ -44,6 +44,25 @@ class Panel:
             DataError: the panel has no such feature; the message names those it has.
         """
         return self.values[:, :, feature_number(self.features, name)]
+
+
+def first_days(panel: Panel, days: int | None) -> Panel:
+    """The panel as it was after its first `days` days, as a view; all of it for None.
+
+    Raises:
+        ConfigError: it has fewer.
+    """
+    if days is None or days == len(panel.dates):
+        return panel
+    require(days < len(panel.dates), "splits.days", days, f"at most the {len(panel.dates)} days of the panel")
+    values, dates = panel.values[:days], panel.dates[:days]
+    return replace(
+        panel,
+        values=values,
+        valid=panel.valid[:days],
+        dates=dates,
+        fingerprint=fingerprint(values=values, dates=dates, instruments=panel.instruments, investable=panel.investable),
+    )
 
 
 def feature_number(features: tuple[str, ...], name: str) -> int:

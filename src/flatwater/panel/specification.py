@@ -1,6 +1,7 @@
 """A synthetic panel in one line of text, as a user writes it after `--panel`."""
 
 import re
+from collections.abc import Callable
 from typing import get_type_hints
 
 from flatwater.errors import ConfigError
@@ -8,6 +9,8 @@ from flatwater.panel.config import SyntheticConfig
 from flatwater.printable import shown
 
 _PREFIX = "synthetic:"
+_READ: dict[object, Callable[[str], int | float]] = {int: int, float: float}
+"""How a number is read; what is none of these is a name."""
 
 
 def parse_synthetic(spec: str) -> SyntheticConfig:
@@ -22,13 +25,13 @@ def parse_synthetic(spec: str) -> SyntheticConfig:
     wanted = f"Write synthetic:INSTRUMENTSxDAYS[:FIELD=VALUE ...] with fields {', '.join(kinds)}."
     if not is_synthetic(spec) or size is None:
         raise ConfigError(f"panel {shown(spec)} has no size. {wanted}")
-    chosen: dict[str, int | float] = {"instruments": int(size[1]), "days": int(size[2])}
+    chosen: dict[str, int | float | str] = {"instruments": int(size[1]), "days": int(size[2])}
     for setting in settings:
         name, _, text = setting.partition("=")
         if name not in kinds:
             raise ConfigError(f"panel {shown(spec)}: {shown(name)} is no field. {wanted}")
         try:
-            chosen[name] = int(text) if kinds[name] is int else float(text)
+            chosen[name] = _READ.get(kinds[name], str)(text)
         except ValueError as wrong:
             raise ConfigError(f"panel {shown(spec)}: {name} = {shown(text)} is not a number. {wanted}") from wrong
     return SyntheticConfig(**chosen)  # type: ignore[arg-type]  # each value was converted to its own field's type

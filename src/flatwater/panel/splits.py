@@ -42,6 +42,9 @@ def split_days(n_days: int, *, context: int, config: SplitConfig) -> Splits:
         ConfigError: no training day is left; says how many days there are, how many are needed and what to change.
     """
     require(context >= 1, "context", context, "1 day or more")
+    if config.days is not None:
+        require(config.days <= n_days, "splits.days", config.days, f"at most the {n_days} days of the panel")
+        n_days = config.days
     holdout = n_days - config.holdout_days
     validation = holdout - config.validation_days
     if validation <= context - 1:

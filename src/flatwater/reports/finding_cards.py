@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.reports.markup import Html, tag, text
 from flatwater.runs.findings import GRAVE, forecast, headline
 from flatwater.units import format_bytes

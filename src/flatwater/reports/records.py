@@ -13,7 +13,7 @@ import polars as pl
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.config.toml import read_toml
-from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
 from flatwater.metrics.lines import read_records, thinned
 from flatwater.metrics.reader import read_metrics

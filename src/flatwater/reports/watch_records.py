@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.errors import RunError
-from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.regular import RESULT_BYTES, read_regular
 
 

@@ -1,7 +1,8 @@
 """What every run is given besides what it trains: how long, on which machine, in how much memory, what is kept."""
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.config.bounds import Bounds, Number
@@ -49,6 +50,19 @@ class RunConfig:
             return None if self.budget is None else parse_bytes(self.budget)
         except ConfigError as wrong:
             raise ConfigError(f"budget = {shown(self.budget)}: must be an amount of memory, such as 8GiB") from wrong
+
+
+C = TypeVar("C", bound=RunConfig)
+
+
+def mirrored_below(config: C, folder: Path) -> C:
+    """The configuration of a run in a sweep's or a study's folder: mirrored below that one's name.
+
+    The runs of all sweeps are called alike.
+    """
+    if config.mirror is None:
+        return config
+    return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.absolute().name}")
 
 
 OPEN_ENDED = ("rounds", "checkpoints", "budget", "start_over_budget", "trackers", "wandb", "mirror", "trainer")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.monitor import Monitor, Reading
-from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.ledger import Effort, Statement, base_of, state_of
+from flatwater.memory.objects.roots import Roots
 from flatwater.memory.planner import Plan, grouped
 from flatwater.memory.probes.mappings import (
     Processes,
@@ -24,6 +24,7 @@ from flatwater.memory.probes.mappings import (
     threads,
     touched_bytes,
 )
+from flatwater.memory.series.readings import Reading
 from flatwater.runs.machine import release_freed_memory
 from flatwater.state.tree import leaves, nbytes
 from flatwater.units import format_bytes

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.errors import RunError
-from flatwater.memory.leaks.finding import Finding, Verdict
+from flatwater.memory.diagnose.finding import Finding, Verdict
 from flatwater.units import format_bytes
 
 HEADLINES: dict[Verdict, str] = {

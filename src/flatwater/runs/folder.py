@@ -103,6 +103,16 @@ class RunFolder:
         return self.base / "equity.parquet"
 
     @property
+    def holdout(self) -> Path:
+        """A fold's champion against the baselines on the holdout days: what a study pools."""
+        return self.base / "holdout.json"
+
+    @property
+    def holdout_equity(self) -> Path:
+        """The equity curves of these days."""
+        return self.base / "holdout_equity.parquet"
+
+    @property
     def lives(self) -> Path:
         """What became of each slot in the held-out episodes of a run of growing networks."""
         return self.base / "lives.parquet"

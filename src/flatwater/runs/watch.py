@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flatwater.checkpoints.writer import save_checkpoint
-from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.metrics.alarms import news_, tell
 from flatwater.metrics.console import FIRST, ConsoleTable
 from flatwater.metrics.jsonl import JsonlSink

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from flatwater.config.toml import read_toml
-from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import Record
 from flatwater.metrics.lines import Tail, appended_, restarted_

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched import LEAK, MIB, rows
 
-from flatwater.memory.leaks.census import Census, Holding
+from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.watch.measured import MOST, Marks, mark_, weighed
 from flatwater.memory.watch.summary import going_on
 from flatwater.memory.watch.workers import Workers

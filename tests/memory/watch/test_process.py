@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.record import Reading
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.series.readings import Reading
 from flatwater.memory.watch.books import Row
 from flatwater.memory.watch.boundaries import RESTING, TICK_SECONDS
-from flatwater.memory.watch.pace import CREDIT, LONGEST, QUICK, SLICE, Pace, put_off_, share_of, slice_of
+from flatwater.memory.watch.pace import CREDIT, LONGEST, QUICK, REGULAR, SLICE, Pace, put_off_, share_of, slice_of
 from flatwater.memory.watch.parts import named
 from flatwater.memory.watch.process import ProcessWatch
 
@@ -45,6 +45,19 @@ def test_ticks_rest_while_a_program_has_boundaries_of_its_own_as_often() -> None
     assert needed[1:] == [2, 1, 2, 4, 8, 16, 32, RESTING, RESTING, 1, 1]
 
 
+def test_a_program_that_comes_to_a_loop_of_its_own_is_read_there_at_once() -> None:
+    watch = ProcessWatch()
+    watch.tick(1)  # read in time, so that the next reading is not due yet
+    for _ in range(REGULAR):
+        watch.step("update")
+    for _ in range(6):
+        time.sleep(0.06)
+        watch.step("update")
+    series = watch.summary()["series"]
+    watch.close(conclude=False)
+    assert series["steps"][0] == REGULAR
+
+
 def test_a_unit_that_is_given_is_the_only_clock() -> None:
     watch = ProcessWatch(unit="round")
     for _ in range(4):
@@ -66,15 +79,17 @@ def test_nothing_is_read_after_the_end() -> None:
     assert watch.summary()["readings"] == 1
 
 
-@given(costs=st.lists(st.floats(1e-4, 2.0), min_size=1, max_size=200), digging=st.booleans(), counting=st.booleans())
-def test_digging_is_paid_back(costs: list[float], *, digging: bool, counting: bool) -> None:
+@given(
+    costs=st.lists(st.floats(1e-4, 2.0), min_size=1, max_size=200), investigating=st.booleans(), counting=st.booleans()
+)
+def test_an_investigation_is_paid_back(costs: list[float], *, investigating: bool, counting: bool) -> None:
     """After each reading the next one waits until what was spent is within the share, or as long as is allowed."""
     pace, now = Pace(began=0.0), 0.0
     for cost in costs:
         now += cost
-        put_off_(pace, now, cost, {"update": 1}, digging=digging, counting=counting)
+        put_off_(pace, now, cost, {"update": 1}, investigating=investigating, counting=counting)
         assert pace.due - now >= min(QUICK, LONGEST) - 1e-9
-        over = pace.spent > CREDIT + share_of(digging=digging, counting=counting) * pace.due + 1e-6
+        over = pace.spent > CREDIT + share_of(investigating=investigating, counting=counting) * pace.due + 1e-6
         assert not over or pace.due - now >= LONGEST - 1e-6
         now = pace.due
 
@@ -121,16 +136,16 @@ LEAK = Finding(
 
 def test_the_anchor_is_the_slowest_boundary_that_comes_by_often_enough() -> None:
     pace = Pace(began=0.0)
-    put_off_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, digging=False)
+    put_off_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, investigating=False)
     assert pace.anchor == "episode"
-    put_off_(pace, 10.0, 0.001, {"epoch": 5}, digging=False)
+    put_off_(pace, 10.0, 0.001, {"epoch": 5}, investigating=False)
     assert (pace.anchor, pace.late) == (None, pace.due)
 
 
 FILLING = """
 import numpy as np
-from flatwater.memory.leaks.census import take_census
-from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.objects.census import take_census
+from flatwater.memory.objects.roots import Roots
 from flatwater.memory.watch.pages import Pages, find_, owned_, planned
 
 MIB = 1 << 20

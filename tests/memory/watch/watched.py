@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.record import Reading
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.series.readings import Reading
 from flatwater.memory.watch.books import Row
 
 MIB = 1 << 20

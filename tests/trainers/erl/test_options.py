@@ -23,6 +23,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "panel": ("synthetic:6x260:seed=1", {}),
     "splits.holdout_days": (50, {}),
     "splits.validation_days": (50, {}),
+    "splits.days": (250, {}),
     "population.size": (5, {}),
     "evaluation.train_slices": (3, {}),
     "evaluation.validation_slices": (3, {}),

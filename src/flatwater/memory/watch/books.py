@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from flatwater.memory.leaks.drift import SURE, Slope, drifting
-from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.record import MIB, Reading
-from flatwater.memory.leaks.verdict import EXPLAINED, Growth, judge_rest
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.judge import EXPLAINED, judge_rest
+from flatwater.memory.series.readings import MIB, Growth, Reading
+from flatwater.memory.series.slope import SURE, Slope, drifting
 
 ROWS = 200
 WARM_UP = 5

@@ -146,9 +146,7 @@ def _tick(guard: Guard, step: Callable[[int], int]) -> None:
 
     def tick() -> None:
         nonlocal needed
-        frame = sys._getframe()  # noqa: SLF001  (the only way up the stack)
-        busy = _imports(frame) or _traces(frame) or _cannot_fork()
-        needed = 1 if busy else step(passed)
+        needed = 1 if _busy(sys._getframe()) else step(passed)  # noqa: SLF001  (the only way up the stack)
 
     # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
     # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
@@ -168,6 +166,16 @@ def _tick(guard: Guard, step: Callable[[int], int]) -> None:
             sleep(passed * TICK_SECONDS)
 
     _thread.start_new_thread(run, ())
+
+
+def _busy(frame: FrameType) -> bool:
+    """Whether the program is where no reading may be taken.
+
+    Args:
+        frame: the innermost. It must be no variable of its own function: it would hold itself, and the frames of the
+            program with all that is in them, until the next full collection.
+    """
+    return _imports(frame) or _traces(frame) or _cannot_fork()
 
 
 def _cannot_fork() -> bool:

@@ -12,9 +12,9 @@ from typing import Any, Self
 from rich.text import Text
 
 from flatwater.errors import ConfigError
-from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.roots import Roots
-from flatwater.memory.leaks.verdict import MOST
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.judge import MOST
+from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import monotonic
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.watch import spool

@@ -9,16 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flatwater.errors import require
-from flatwater.memory.leaks.census import Census, take_census
-from flatwater.memory.leaks.drift import Series, Slope, robust_slope
-from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.origin import Tracer
-from flatwater.memory.leaks.owners import find_owners
-from flatwater.memory.leaks.roots import Roots
-from flatwater.memory.leaks.verdict import EXPLAINED, Growth, foremost, judge_leaf, judge_owner, judge_rest
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.judge import EXPLAINED, foremost, judge_leaf, judge_owner, judge_rest
+from flatwater.memory.diagnose.lines import Tracer
+from flatwater.memory.diagnose.owners import find_owners
+from flatwater.memory.objects.census import Census, take_census
+from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.allocator import totals
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.series.readings import Growth
+from flatwater.memory.series.slope import Series, Slope, robust_slope
 from flatwater.memory.watch.pages import Pages, find_, owned_, planned
 from flatwater.units import format_bytes, parse_bytes
 

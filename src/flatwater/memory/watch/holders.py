@@ -14,11 +14,11 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from flatwater.memory.leaks.arrays import Graph, saved_tensors
-from flatwater.memory.leaks.children import ATOMS, look
-from flatwater.memory.leaks.inside import Walk
-from flatwater.memory.leaks.raw import entries, full_name, is_a, loaded, name_of, namespace
-from flatwater.memory.leaks.roots import Roots, named_roots, user_modules
+from flatwater.memory.objects.arrays import Graph, saved_tensors
+from flatwater.memory.objects.children import ATOMS, look
+from flatwater.memory.objects.raw import entries, full_name, is_a, loaded, name_of, namespace
+from flatwater.memory.objects.roots import Roots, named_roots, user_modules
+from flatwater.memory.objects.view import Walk
 
 MOST = 2_000_000
 """Objects that are looked at."""

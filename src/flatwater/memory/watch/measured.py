@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from flatwater.memory.leaks.census import Census
-from flatwater.memory.leaks.finding import Finding
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.objects.census import Census
 from flatwater.memory.watch.books import Row, growth, rate_of, settled
 
 LATER = 1.4

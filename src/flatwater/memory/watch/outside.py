@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.errors import ConfigError
-from flatwater.memory.leaks.drift import Series, Slope, drifting
-from flatwater.memory.leaks.finding import Finding, Verdict, fingerprint
-from flatwater.memory.leaks.record import MIB
-from flatwater.memory.leaks.verdict import Growth, foremost, judge_rest
+from flatwater.memory.diagnose.finding import Finding, Verdict, fingerprint
+from flatwater.memory.diagnose.judge import foremost, judge_rest
 from flatwater.memory.probes.mappings import descendants
 from flatwater.memory.probes.proc import available_bytes, command_of, counters_of
+from flatwater.memory.series.readings import MIB, Growth
+from flatwater.memory.series.slope import Series, Slope, drifting
 
 LOOKS = 40
 """Readings, spread over the time."""

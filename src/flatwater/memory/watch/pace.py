@@ -16,14 +16,14 @@ USUAL = 0.2
 SHARE = 1 / 300
 """Of the program's time that plain readings may take."""
 CREDIT, DEEP_SHARE = 6.0, 1 / 200
-"""Seconds, and share of the time since the beginning, that may go into digging."""
+"""Seconds, and share of the time since the beginning, that may go into investigations."""
 COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
 """The share while a census is under way, so that it comes to its end, and while growth is proven and has no owner."""
 SLICE, SLICE_SHARE = 0.05, 1 / 5
 """Seconds of a census in one piece, or this part of the time between two boundaries, where those are rare."""
 TRACED = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
-DIG = 0.06
+INVESTIGATING = 0.06
 """Seconds to the first reading after a census; doubled for each that follows, as growth may come in bursts."""
 LONGEST = 10.0
 """Seconds without a reading, at most, where boundaries come by."""
@@ -32,7 +32,7 @@ RECENT = 9
 REGULAR = 3
 """Times that a boundary must have come by before it can be the anchor."""
 NEAR, FAR = 3, 10
-"""Readings of a dig whose gap doubles at first, and after which it doubles again: growth may come in stairs."""
+"""Readings of an investigation whose gap doubles at first, and after which it doubles again, for growth in stairs."""
 
 
 @dataclass
@@ -48,9 +48,9 @@ class Pace:
     anchor: str | None = None
     readings: int = 0
     spent: float = 0.0
-    """Seconds that all readings took, digging included."""
+    """Seconds that all readings took, investigations included."""
     recent: list[float] = field(default_factory=list)
-    dug: int = 0
+    investigated: int = 0
     """Readings since the census that waits for another one."""
 
 
@@ -60,7 +60,7 @@ def put_off_(
     took: float,
     counts: Mapping[str, int],
     *,
-    digging: bool,
+    investigating: bool,
     counting: bool = False,
     tracing: bool = False,
 ) -> None:
@@ -71,16 +71,16 @@ def put_off_(
         now: when the reading ended.
         took: seconds that it took.
         counts: of boundaries so far.
-        digging: whether a census waits for another.
+        investigating: whether a census waits for another.
         counting: whether a census waits for its next slice.
         tracing: whether allocations are traced: the program is slow until then, so nothing puts that reading off.
     """
     pace.readings += 1
     pace.spent += took
-    pace.dug = pace.dug + 1 if digging else 0
+    pace.investigated = pace.investigated + 1 if investigating else 0
     if not counting:
         pace.recent = [*pace.recent[1 - RECENT :], took]
-    gap = DIG if tracing else _gap(pace, now, digging=digging, counting=counting)
+    gap = INVESTIGATING if tracing else _gap(pace, now, investigating=investigating, counting=counting)
     pace.due = now + gap
     pace.anchor, period = _anchor(counts, now - pace.began, max(2 * gap, USUAL))
     pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
@@ -102,19 +102,21 @@ def overdrawn(pace: Pace, now: float, share: float) -> float:
     return (pace.spent - CREDIT) / share - (now - pace.began)
 
 
-def share_of(*, digging: bool, counting: bool) -> float:
+def share_of(*, investigating: bool, counting: bool) -> float:
     """Part of the time that may be spent now."""
-    return PROVEN_SHARE if digging else COUNTING_SHARE if counting else DEEP_SHARE
+    return PROVEN_SHARE if investigating else COUNTING_SHARE if counting else DEEP_SHARE
 
 
-def _gap(pace: Pace, now: float, *, digging: bool, counting: bool) -> float:
+def _gap(pace: Pace, now: float, *, investigating: bool, counting: bool) -> float:
     least = QUICK if pace.readings < QUICK_READINGS else USUAL
     usual = median(pace.recent) / SHARE if pace.readings >= QUICK_READINGS and pace.recent else 0.0
-    if pace.dug:
-        least = DIG * 2.0 ** (min(pace.dug, NEAR) - 1 + max(0, pace.dug - FAR))
-    if pace.dug or counting:
+    if pace.investigated:
+        least = INVESTIGATING * 2.0 ** (min(pace.investigated, NEAR) - 1 + max(0, pace.investigated - FAR))
+    if pace.investigated or counting:
         least, usual = min(least, LONGEST), 0.0
-    return min(LONGEST, max(least, usual, overdrawn(pace, now, share_of(digging=digging, counting=counting))))
+    return min(
+        LONGEST, max(least, usual, overdrawn(pace, now, share_of(investigating=investigating, counting=counting)))
+    )
 
 
 def _anchor(counts: Mapping[str, int], elapsed: float, longest: float) -> tuple[str | None, float]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flatwater.memory.leaks.arrays import last_base
-from flatwater.memory.leaks.census import Census
-from flatwater.memory.leaks.raw import is_a
+from flatwater.memory.objects.arrays import last_base
+from flatwater.memory.objects.census import Census
+from flatwater.memory.objects.raw import is_a
 from flatwater.memory.probes.mappings import touched_bytes
 
 LARGE = 8 << 20

@@ -7,7 +7,7 @@ of the whole program has shown that it became slower.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from flatwater.memory.leaks.finding import Finding, fingerprint
+from flatwater.memory.diagnose.finding import Finding, fingerprint
 from flatwater.memory.watch.books import Row, settled
 
 MOSTLY = 0.5

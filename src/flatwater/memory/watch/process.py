@@ -9,14 +9,15 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from flatwater.memory.leaks.census import Census
-from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.monitor import Monitor, Reading
-from flatwater.memory.leaks.roots import Roots
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.monitor import Monitor
+from flatwater.memory.objects.census import Census
+from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import monotonic, process_seconds, thread_seconds
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import untraced
+from flatwater.memory.series.readings import Reading
 from flatwater.memory.watch.books import Row, converted, has_grown, keep_, mostly_held, scale_of
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
@@ -98,7 +99,9 @@ class ProcessWatch:
         return min(2 * ticks, RESTING) if hurried else 1
 
     def _looked(self, kind: str, now: float) -> bool:
-        """Read memory if that is due."""
+        """Read memory if that is due, and at once where a program that was read in time has come to its own loop."""
+        if self._ticking and kind != TICK and self.boundaries.clock(self._unit, ticks=False) >= REGULAR:
+            self._due = self._late = 0.0
         if due := now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
             self._guard.run(untraced, self._arrive, kind, now)
         return due
@@ -122,7 +125,7 @@ class ProcessWatch:
     def _count_on(self, now: float) -> None:
         """Go on with a census that is under way: it needs no boundary, and many programs pass one a second."""
         assert self._pace is not None  # noqa: S101  (a census is under way)
-        if overdrawn(self._pace, now, share_of(digging=self._monitor.digging, counting=True)) <= 0:
+        if overdrawn(self._pace, now, share_of(investigating=self._monitor.investigating, counting=True)) <= 0:
             cpu = thread_seconds()
             self._monitor.censuses.go_on(SLICE)
             took = thread_seconds() - cpu
@@ -149,7 +152,7 @@ class ProcessWatch:
         tracing, counting = self._monitor.tracing, self._monitor.censuses.under_way
         if tracing:
             self._pace.spent += TRACED * (now - self._read_at)
-        share = share_of(digging=self._monitor.digging, counting=counting)
+        share = share_of(investigating=self._monitor.investigating, counting=counting)
         affordable = overdrawn(self._pace, now, share) <= 0
         news = self._monitor.observe(reading, seconds=slice_of(self._pace, now, reading.step), trace=affordable)
         if not tracing:
@@ -163,7 +166,7 @@ class ProcessWatch:
         ended = self._read_at = monotonic()
         took = thread_seconds() - cpu
         told = {
-            "digging": self._monitor.digging,
+            "investigating": self._monitor.investigating,
             "counting": counting or self._monitor.censuses.under_way,
             "tracing": self._monitor.tracing,
         }
@@ -240,7 +243,7 @@ class ProcessWatch:
         self._monitor.settle()
         known = self.findings()
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
-        unsure = not self._monitor.digging if self._ticking else len(self._rows) > FEW
+        unsure = not self._monitor.investigating if self._ticking else len(self._rows) > FEW
         if known or unsure or len(self._rows) < REGULAR:
             return known
         if not has_grown(self._rows):

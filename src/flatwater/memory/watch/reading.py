@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from flatwater.memory.leaks.record import Reading
 from flatwater.memory.probes.allocator import Totals, totals
 from flatwater.memory.probes.bound import monotonic, process_seconds
 from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.series.readings import Reading
 from flatwater.memory.watch.books import Row, settled
 from flatwater.memory.watch.pace import REGULAR
 from flatwater.memory.watch.pages import Pages, owned_, planned

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flatwater.memory.leaks.finding import Finding
-from flatwater.memory.leaks.verdict import MOST, limit_step
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.judge import MOST, limit_step
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.watch.books import (
     Row,

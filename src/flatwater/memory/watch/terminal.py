@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from flatwater.memory.leaks.finding import LABEL, WIDTH, Finding
+from flatwater.memory.diagnose.finding import LABEL, WIDTH, Finding
 from flatwater.units import format_bytes, format_duration
 
 MOST = 5

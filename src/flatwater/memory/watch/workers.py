@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from flatwater.memory.leaks.drift import Series, drifting
-from flatwater.memory.leaks.finding import Finding, fingerprint
-from flatwater.memory.leaks.record import MIB, UNHELD_POINTS
-from flatwater.memory.leaks.verdict import Growth, judge_rest
+from flatwater.memory.diagnose.finding import Finding, fingerprint
+from flatwater.memory.diagnose.judge import judge_rest
 from flatwater.memory.probes.bound import monotonic, thread_seconds
 from flatwater.memory.probes.mappings import Processes, descendants
+from flatwater.memory.series.readings import MIB, UNHELD_POINTS, Growth
+from flatwater.memory.series.slope import Series, drifting
 
 SHARE = 1 / 500
 """CPU seconds for each second of the program that summing up may take, ..."""

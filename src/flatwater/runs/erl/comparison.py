@@ -24,6 +24,26 @@ SURE = 0.95
 
 
 @dataclass(frozen=True)
+class Difference:
+    """The mean of the daily differences of two traders, in a year."""
+
+    mean: float
+    low: float
+    high: float
+    """The ends of its interval."""
+
+    def told(self, other: str) -> str:
+        """What the interval says of the first against the other, as the rest of a sentence that names the first."""
+        if self.low > 0:
+            what = f"earned more than {other}"
+        elif self.high < 0:
+            what = f"earned less than {other}"
+        else:
+            what = f"is not distinguishable from {other}"
+        return f"{what} ({self.mean:+.0%} a year, {LEVEL:.0%} interval {self.low:+.0%} to {self.high:+.0%})"
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The champion beside the best of the yardsticks."""
 
@@ -40,13 +60,7 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """What follows from the numbers, in words."""
-        years = f"{self.difference:+.0%} a year, {LEVEL:.0%} interval {self.low:+.0%} to {self.high:+.0%}"
-        if self.low > 0:
-            against = f"earned more than {self.best}, the best of the simple rules ({years})"
-        elif self.high < 0:
-            against = f"earned less than {self.best}, the best of the simple rules ({years})"
-        else:
-            against = f"is not distinguishable from {self.best}, the best of the simple rules ({years})"
+        against = Difference(self.difference, self.low, self.high).told(f"{self.best}, the best of the simple rules")
         share = f"{self.beaten:.0%} of the random traders with the same turnover earned less"
         chance = share if self.beaten >= SURE else f"chance explains it as well: {share}"
         return f"The champion {against}; {chance}."
@@ -69,21 +83,30 @@ def compare(
         yardsticks: names of the simple rules.
         seed: of the resampling.
     """
-    from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
-
-    daily = {
-        name: np.diff(curve.double().cpu().numpy()) / curve.double().cpu().numpy()[:-1]
-        for name, curve in equity.items()
-    }
     earned = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
     best = max(yardsticks, key=lambda name: earned[name])
-    difference = daily[trained] - daily[best]
-    resampled = StationaryBootstrap(BLOCK_DAYS, difference, seed=np.random.default_rng(seed))
+    found = difference_of(daily_returns(equity[trained]), daily_returns(equity[best]), seed=seed)
+    beaten = float((chance < earned[trained]).float().mean())
+    return Comparison(best=best, difference=found.mean, low=found.low, high=found.high, beaten=beaten)
+
+
+def daily_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
+    """The change of each day, as a fraction."""
+    curve = equity.double().cpu().numpy()
+    return np.asarray(np.diff(curve) / curve[:-1])
+
+
+def difference_of(own: np.ndarray, other: np.ndarray, *, seed: int) -> Difference:
+    """How much more the first earned in a year, with the interval of the block bootstrap.
+
+    Args:
+        own: daily returns.
+        other: those of whom it is compared with, on the same days.
+        seed: of the resampling.
+    """
+    from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
+
+    daily = own - other
+    resampled = StationaryBootstrap(BLOCK_DAYS, daily, seed=np.random.default_rng(seed))
     low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()
-    return Comparison(
-        best=best,
-        difference=float(difference.mean()) * YEAR,
-        low=float(low) * YEAR,
-        high=float(high) * YEAR,
-        beaten=float((chance < earned[trained]).float().mean()),
-    )
+    return Difference(float(daily.mean()) * YEAR, float(low) * YEAR, float(high) * YEAR)

@@ -13,7 +13,7 @@ from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm
 from flatwater.panel.locate import file_of, load_panel
 from flatwater.panel.normalise import observation_panel, statistics
-from flatwater.panel.panel import Panel
+from flatwater.panel.panel import Panel, first_days
 from flatwater.panel.specification import is_synthetic
 from flatwater.panel.splits import split_days
 from flatwater.replay.stored import refill_
@@ -120,7 +120,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
         MemoryLimitError: the run would hold more than there is; names its largest owners.
     """
     device = find_device(config.device)
-    panel = load_panel(config.panel)
+    panel = panel_of(config)
     plan = plan_erl(config, panel, device)
     if not config.start_over_budget:
         refuse(plan)
@@ -133,6 +133,16 @@ def compose(config: ErlRunConfig) -> ErlRun:
     recipe = build_recipe(config, market, splits, device)
     run = allocated(lambda: build_erl(recipe, market), plan)
     return ErlRun(config, panel, plan, build_trainer(recipe, run))
+
+
+def panel_of(config: ErlRunConfig) -> Panel:
+    """The panel, cut where the configuration says so.
+
+    Raises:
+        DataError: it cannot be used.
+        ConfigError: it has fewer days than are asked for.
+    """
+    return first_days(load_panel(config.panel), config.splits.days)
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:
@@ -150,7 +160,7 @@ def plan(config: ErlRunConfig) -> Plan:
         DataError: the panel cannot be used.
         ConfigError: the configuration does not fit the panel or the machine.
     """
-    return plan_erl(config, load_panel(config.panel), find_device(config.device))
+    return plan_erl(config, panel_of(config), find_device(config.device))
 
 
 COMPOSER = Composer(config=ErlRunConfig, prepare=prepare, plan=plan, compose=compose)

@@ -35,6 +35,24 @@ def write_result(panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, thread
     write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
 
 
+def write_holdout(panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, threads: int) -> None:
+    """Score the champion on the holdout days and write what a study pools; holdout.json last, so that it is whole.
+
+    Args:
+        panel: that the run trained on.
+        trainer: whose champion is played.
+        folder: of the run.
+        threads: of torch.
+
+    Raises:
+        RunError: the disk is full or the folder read-only.
+    """
+    score = score_champion(panel, trainer, trainer.recipe.splits.holdout)
+    write_frame(equity_frame(panel, score), folder.holdout_equity)
+    result = as_json(panel, trainer, score, "holdout", threads=threads) | {"chance": score.chance.tolist()}
+    write_object(folder.holdout, json.dumps(result, indent=1).encode() + b"\n")
+
+
 def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
     run, config = trainer.run, trainer.recipe.config

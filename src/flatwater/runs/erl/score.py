@@ -36,6 +36,8 @@ class Score:
     """Trader -> named numbers."""
     equity: dict[str, Float[Tensor, "D1"]]
     """Trader -> equity at the start and at each close. Random: the median trader's."""
+    chance: Float[Tensor, "R"]
+    """Total return of each random trader."""
     trades: dict[str, np.ndarray[Any, Any]]
     """The champion's trade log, as columns."""
     importance: dict[str, float]
@@ -80,6 +82,7 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days) -> Score:
             "random": {name: float(value.median()) for name, value in random.items()},
         },
         equity=curves,
+        chance=random["total_return"],
         trades=trades(
             champion,
             run.market,

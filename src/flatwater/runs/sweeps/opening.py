@@ -94,9 +94,9 @@ def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Open
             "with it, or give another folder for a new sweep."
         )
     now = replace(order.config, threads=order.config.threads or before.threads)
-    if differences(before, now):
+    if differences(before, now, "the sweep"):
         now = _prepared(now, program)  # paths may be written in another way
-    if found := differences(before, now):
+    if found := differences(before, now, "the sweep"):
         listed = "\n".join(f"  {line}" for line in found)
         raise ConfigError(
             f"{folder.path}: the sweep was begun with other settings.\n{listed}\n"
@@ -107,13 +107,19 @@ def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Open
 
 
 def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
-    return from_mapping(type(config), ask(program, to_mapping(config)), "the sweep")
+    return from_mapping(type(config), ask(program, {"config": to_mapping(config)})["config"], "the sweep")
 
 
-def differences(before: object, now: object) -> list[str]:
-    """One line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
+def differences(before: object, now: object, where: str) -> list[str]:
+    """One line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`.
+
+    Args:
+        before: the configuration that it was begun with.
+        now: the one that is given.
+        where: what was begun.
+    """
     was, given = dict(_flat(to_mapping(before), "")), dict(_flat(to_mapping(now), ""))
-    return [f"{name}: {was[name]!r} in the sweep, {given[name]!r} now" for name in was if was[name] != given[name]]
+    return [f"{name}: {was[name]!r} in {where}, {given[name]!r} now" for name in was if was[name] != given[name]]
 
 
 def _flat(mapping: Mapping[str, Any], above: str) -> Iterator[tuple[str, object]]:

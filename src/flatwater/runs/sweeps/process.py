@@ -1,10 +1,11 @@
-"""A trial's process, as the sweep sees it: started with an order, followed by its numbers, asked to end."""
+"""Runs in processes of their own, as a sweep or a study sees them: started, followed by their numbers, asked to end."""
 
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
@@ -13,103 +14,174 @@ from typing import Any, Literal
 from flatwater.errors import FlatwaterError, RunError
 from flatwater.metrics.jsonl import Record
 from flatwater.metrics.lines import Tail, appended_, restarted_
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.listing import state_of
 from flatwater.runs.signals import SAVES, STOP_CODES, Stop
 
 PROGRAM = (sys.executable, "-m", "flatwater.runs.sweeps.trial")
 POLL_SECONDS = 0.2
 
 Judge = Callable[[Record], bool]
-"""Looks at a round's numbers; True asks for the trial's end."""
+"""Looks at a round's numbers; True asks for the run's end."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a trial's process ended."""
+    """How a run's process ended."""
 
     how: Literal["finished", "pruned", "stopped", "failed"]
-    """stopped: by a signal to the sweep or to the trial; it can be resumed."""
+    """stopped: by a signal to the sweep or to the run; it can be resumed."""
     reason: str = ""
     """Why it failed."""
 
 
-@dataclass(frozen=True)
-class Follow:
-    """Reads the rounds of a trial while it trains."""
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run that is wanted."""
 
-    metrics: Path
+    order: Mapping[str, Any]
+    """What its process reads, as `trial.py` says."""
+    run: RunFolder
+    log: Path
+    """What it says."""
     judge: Judge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crew:
+    """What trains jobs, and who may stop it."""
+
+    program: Sequence[str]
+    """What is started; speaks as `trial.py` does."""
     stop: Stop
     check: Callable[[], None]
-    """Raises where the sweep cannot go on."""
-
-    def __call__(self, process: Popen[bytes]) -> Literal["ended", "pruned", "stopped"]:
-        """Every round in its order, until the process has ended or shall end.
-
-        Raises:
-            RunError: the sweep cannot go on.
-        """
-        tail = Tail(self.metrics)
-        while True:
-            ended = process.poll() is not None  # before reading, so that the last round is read as well
-            self.check()
-            restarted_(tail)
-            if any(self.judge(record) for record in appended_(tail)):
-                return "pruned"
-            if ended:
-                return "ended"
-            if self.stop.signal:
-                return "stopped"
-            if self.stop.asks_to_save_():
-                process.send_signal(SAVES)
-            try:
-                process.wait(POLL_SECONDS)
-            except TimeoutExpired:
-                continue
+    """Raises where the sweep or study cannot go on."""
+    say: Callable[[str], None]
+    at_once: int = 1
+    """Processes."""
 
 
-def ask(program: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration as runs keep it, from a process that has tried it.
+class _Work:
+    """A job's process."""
+
+    def __init__(self, job: Job, program: Sequence[str]) -> None:
+        """Start it."""
+        self.job = job
+        job.log.parent.mkdir(exist_ok=True)
+        with job.log.open("ab") as said:
+            self.process = _started(program, {**job.order, "run": str(job.run.path)}, said.fileno())
+        self._tail = Tail(job.run.metrics)
+        self._asked: Literal["", "pruned", "stopped"] = ""
+
+    def look_(self) -> Ending | None:
+        """Read the rounds that have come, each in its order; how the process ended, None while it works."""
+        ended = self.process.poll() is not None  # before reading, so that the last round is read as well
+        if not self._asked:
+            restarted_(self._tail)
+            if any(self.job.judge(record) for record in appended_(self._tail)):
+                self.end_("pruned")
+        if not ended:
+            return None
+        answer = _answer(self.process)
+        return Ending(self._asked) if self._asked else _ending(self.process.returncode, answer)
+
+    def end_(self, why: Literal["pruned", "stopped"]) -> None:
+        """Ask it, once, to save a checkpoint and to end."""
+        if not self._asked:
+            self._asked = why
+            self.process.send_signal(signal.SIGTERM)
+
+
+def ask(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, Any]:
+    """What a process answers that tries a configuration out and trains nothing.
 
     Raises:
-        FlatwaterError: no trial could start with it.
+        FlatwaterError: no run could start with it.
     """
-    process = _started(program, {"config": settings, "run": None}, None)
+    process = _started(program, {**order, "run": None}, None)
     with process:
         answer = _answer(process)
     if "config" not in answer:
         raise FlatwaterError(answer.get("error") or f"the check of the configuration ended with {process.returncode}")
-    found: dict[str, Any] = answer["config"]
-    return found
+    return answer
 
 
-def train(program: Sequence[str], settings: Mapping[str, Any], run: Path, log: Path, follow: Follow) -> Ending:
-    """Train one trial to its end, or until it is judged or stopped. Its checkpoint is complete in each case.
+def train(jobs: Iterable[Job], crew: Crew) -> Iterator[tuple[Job, Ending]]:
+    """Train each job to its end, or until it is judged or stopped. Its checkpoint is complete in each case.
 
-    Args:
-        program: what is started; speaks as `trial.py` does.
-        settings: the trial's configuration.
-        run: its folder.
-        log: what it says.
-        follow: its numbers, and who judges them.
+    Yields:
+        Each job that was begun, with how it ended, as it ends.
 
     Raises:
-        RunError: the sweep cannot go on; the trial has saved.
+        RunError: the sweep cannot go on; what was at work has saved.
     """
-    log.parent.mkdir(exist_ok=True)
-    with log.open("ab") as said, _started(program, {"config": settings, "run": str(run)}, said.fileno()) as process:
+    waiting, working = iter(jobs), list[_Work]()
+    try:
+        while True:
+            while len(working) < crew.at_once and (job := _next(waiting, crew)) is not None:
+                working.append(_Work(job, crew.program))
+            if not working:
+                return
+            crew.check()
+            for work, ending in _ended_(working, crew.stop):
+                working.remove(work)
+                _close(work.process)
+                yield work.job, ending
+            _pause(working)
+    except (RunError, GeneratorExit):  # the latter where the caller cannot go on
+        for work in working:
+            work.end_("stopped")  # so that it saves
+        for work in working:
+            work.process.wait()
+        raise
+    finally:
+        for work in working:
+            work.process.kill()  # after a second Ctrl-C it still works
+            _close(work.process)
+
+
+def _ended_(working: Sequence[_Work], stop: Stop) -> Iterator[tuple[_Work, Ending]]:
+    """Look at each process once, and hand on to it what was asked for by signals."""
+    save = stop.asks_to_save_()
+    for work in tuple(working):
+        if (ending := work.look_()) is not None:
+            yield work, ending
+        elif stop.signal:
+            work.end_("stopped")
+        elif save:
+            work.process.send_signal(SAVES)
+
+
+def _next(waiting: Iterator[Job], crew: Crew) -> Job | None:
+    """The next job; None where there is none, or a signal came before it could begin."""
+    job = None if crew.stop.signal else next(waiting, None)
+    if job is not None:
+        _wait_for(job.run, crew)
+    return None if crew.stop.signal else job
+
+
+def _wait_for(run: RunFolder, crew: Crew) -> None:
+    """Wait until the process of a killed sweep has saved its checkpoint, which it does when the sweep dies."""
+    told = False
+    while state_of(run, 0, 1) == "training" and not crew.stop.signal:
+        if not told:
+            crew.say(f"  waiting for {run.path.name}, which another process is saving")
+            told = True
+        time.sleep(POLL_SECONDS)
+
+
+def _pause(working: Sequence[_Work]) -> None:
+    """Until the oldest process ends, or for a moment."""
+    if working:
         try:
-            how = follow(process)
-            if how != "ended":
-                process.send_signal(signal.SIGTERM)
-            process.wait()
-        except RunError:
-            process.send_signal(signal.SIGTERM)  # so that it saves
-            process.wait()
-            raise
-        finally:
-            process.kill()  # after a second Ctrl-C it still runs; one that has ended is left alone
-        answer = _answer(process)
-    return Ending(how) if how != "ended" else _ending(process.returncode, answer)
+            working[0].process.wait(POLL_SECONDS)
+        except TimeoutExpired:
+            return
+
+
+def _close(process: Popen[bytes]) -> None:
+    with process:
+        process.wait()
 
 
 def _started(program: Sequence[str], order: Mapping[str, Any], log: int | None) -> Popen[bytes]:

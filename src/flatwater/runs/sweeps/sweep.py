@@ -4,9 +4,8 @@ A sweep that is stopped or killed goes on where it was: finished trials stay, an
 from its newest checkpoint.
 """
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import nan
 from typing import Any
 
@@ -17,14 +16,14 @@ from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError, RunError
 from flatwater.metrics.figures import short_number
 from flatwater.metrics.jsonl import Record
+from flatwater.runs.config import mirrored_below
 from flatwater.runs.folder import RunFolder, locked
 from flatwater.runs.kinds import KINDS
-from flatwater.runs.listing import state_of
 from flatwater.runs.signals import Stop, stop_on_signals
 from flatwater.runs.sweeps.folder import SweepFolder
 from flatwater.runs.sweeps.opening import Opened, Order, opened
 from flatwater.runs.sweeps.outcome import SweepOutcome, write_outcome
-from flatwater.runs.sweeps.process import POLL_SECONDS, PROGRAM, Ending, Follow, train
+from flatwater.runs.sweeps.process import PROGRAM, Crew, Ending, Job, train
 from flatwater.runs.sweeps.space import configured
 from flatwater.runs.sweeps.study import Study, number_of, open_study
 
@@ -100,7 +99,7 @@ def run_trial_(work: Sweep, trial: Trial) -> None:
     listed = ", ".join(f"{name} {shown(value)}" for name, value in settings.items())
     work.say(f"trial {number_of(trial)}/{work.wanted}: {listed}")
     try:
-        config = placed(configured(work.base, settings), work.folder)
+        config = mirrored_below(configured(work.base, settings), work.folder.path)
     except ConfigError as wrong:
         ending = Ending("failed", str(wrong))
     else:
@@ -115,16 +114,9 @@ def run_trial_(work: Sweep, trial: Trial) -> None:
     work.say(f"  {told(work, number_of(trial))}")
 
 
-def placed(config: Any, folder: SweepFolder) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
-    """The configuration; mirrored below the name of the sweep, because the trials of all sweeps are called alike."""
-    if config.mirror is None:
-        return config
-    return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.path.absolute().name}")
-
-
 def trained(work: Sweep, trial: Trial, config: object) -> Ending:
     """The trial's run, from where it is to its end."""
-    run, metric, known = work.folder.trial(number_of(trial)), measured(work)[1], work.study.values(trial)
+    metric, known = measured(work)[1], work.study.values(trial)
 
     def judge(record: Record) -> bool:
         value = record.get(metric)
@@ -132,21 +124,15 @@ def trained(work: Sweep, trial: Trial, config: object) -> Ending:
 
     if work.study.behind(trial, known):  # found out before, and killed before it was written down
         return Ending("pruned")
-    wait_for(run, work)
-    if work.stop.signal:
-        return Ending("stopped")
-    follow = Follow(run.metrics, judge, work.stop, work.require_in_place)
-    return train(work.program, to_mapping(config), run.path, work.folder.log(number_of(trial)), follow)
-
-
-def wait_for(run: RunFolder, work: Sweep) -> None:
-    """Wait until the process of a killed sweep has saved its checkpoint, which it does when the sweep dies."""
-    told_ = False
-    while state_of(run, 0, 1) == "training" and not work.stop.signal:
-        if not told_:
-            work.say(f"  waiting for {run.path.name}, which another process is saving")
-            told_ = True
-        time.sleep(POLL_SECONDS)
+    number = number_of(trial)
+    job = Job(
+        order={"config": to_mapping(config)},
+        run=work.folder.trial(number),
+        log=work.folder.log(number),
+        judge=judge,
+    )
+    crew = Crew(program=work.program, stop=work.stop, check=work.require_in_place, say=work.say)
+    return next((ending for _, ending in train([job], crew)), Ending("stopped"))
 
 
 def measured(work: Sweep) -> tuple[str, str]:

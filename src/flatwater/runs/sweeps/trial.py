@@ -11,7 +11,7 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,22 @@ _PDEATHSIG = 1
 
 
 def main() -> None:
-    """Do what stdin says."""
+    """Train, or check a configuration."""
+    answer_(lambda order: train(order["config"], Path(order["run"])) if order["run"] else prepare(order["config"]))
+
+
+def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+    """Do what stdin says, and write on stdout what came of it.
+
+    Args:
+        obey: from the order to the answer.
+    """
     order = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)  # what a library prints must not stand in the answer
         end_with(order["parent"])
         try:
-            done = train(order["config"], Path(order["run"])) if order["run"] else prepare(order["config"])
+            done = obey(order)
         except FlatwaterError as error:
             done = {"error": str(error), "exit_code": error.exit_code}
         json.dump(done, answer)

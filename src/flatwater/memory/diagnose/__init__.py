@@ -1,0 +1,1 @@
+"""What grows, who holds it, which line made it, and what to do."""

@@ -1,0 +1,248 @@
+"""One investigation: a census, the next one, and what is known between them; and whether memory is worth one."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flatwater.memory.diagnose.finding import Finding, Made, fingerprint
+from flatwater.memory.diagnose.garbage import Search
+from flatwater.memory.diagnose.judge import CYCLIC, EXPLAINED, judge_garbage, judge_owner, judge_rest
+from flatwater.memory.diagnose.lines import Tracer
+from flatwater.memory.diagnose.numbers import AGAIN
+from flatwater.memory.diagnose.owners import ITEMISED, Owner, added_since, held_now
+from flatwater.memory.objects.census import Census, Holding
+from flatwater.memory.objects.raw import full_name
+from flatwater.memory.objects.roots import Roots
+from flatwater.memory.series.readings import UNHELD_POINTS, Growth, Reading, Record, recent_slope
+from flatwater.memory.series.slope import Series, Slope, drifting, rising_lately, stairs
+
+STILL = 6
+"""Readings for which allocations stay traced while the line is not known: what grows in stairs rests between them, and
+what is added soon after tracing began was made before."""
+GARBAGE = 0.5
+"""Part of the growth that cyclic garbage must be."""
+
+
+@dataclass
+class Investigation:
+    """A census that waits for the next one."""
+
+    demanded: bool
+    before: Census | None = None
+    """None until it is taken."""
+    since: int = 0
+    """The step at which it began."""
+    waited: int = 0
+    """Readings at which no drift was proven yet."""
+    looks: int = 0
+    traced: int = 0
+    """Steps for which allocations were traced."""
+    tensors: bool = True
+    """Whether the owner's contents are tensors."""
+    lines: dict[str, Made] = field(default_factory=dict)
+    """By owner: the line that was found while allocations were traced."""
+    proven: bool = False
+    """Whether the growth was drifting at one of the looks."""
+    length: int = 0
+    traced_owner: tuple[Any, Holding] | None = None
+    """The container whose line is looked for, which needs no census, and what it was when tracing began."""
+    still: int = 0
+    """Traced readings in a row at which its line was not known."""
+    retold: list[Finding] | None = None
+    """The findings of the last look with the line, once it is known."""
+    garbage: tuple[int, int] | None = None
+    """Step and bytes when cyclic garbage was first looked for."""
+    search: Search | None = None
+    """The look for cyclic garbage that goes on in a fork, ..."""
+    searched: int = 0
+    """... the step at which it began, ..."""
+    seen: list[Finding] = field(default_factory=list)
+    """... and what the look at containers had found, which waits for it."""
+    clean: bool = False
+    """Whether there was too little garbage for the growth."""
+    dropped: bool = False
+    """Whether what was made when tracing began may be garbage by now."""
+    found: list[Finding] = field(default_factory=list)
+    """Of the last look, waiting for a line or for the rest."""
+    grew: bool = False
+    """Whether the length of the first owner was another one at the last look."""
+
+
+def remember_(case: Investigation, first: Owner, holding: Holding) -> None:
+    """Note what the foremost owner was at this look. Its container is held on to until the next one."""
+    case.grew, case.length = first.length != case.length, first.length
+    case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
+    if first.kind in ITEMISED and not case.demanded:
+        case.traced_owner = first.container, holding
+
+
+def line_of_(case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]) -> Made | None:
+    """The line that made what is new in an owner: of now, or of an earlier look."""
+    made = None if tracer is None else tracer.where(newest)
+    if made is not None:
+        case.lines[owner] = made
+    return case.lines.get(owner)
+
+
+def judged_(case: Investigation, tracer: Tracer | None, owners: Sequence[Owner], **told: Any) -> list[Finding]:  # noqa: ANN401
+    """Findings of containers that grew, each with its line if that is known; `told` as of `judge_owner`."""
+    return [
+        judge_owner(owner, line_of_(case, tracer, owner.path, owner.newest), steps=owner.steps, **told)
+        for owner in owners
+    ]
+
+
+def recounted(found: Finding, census: Census) -> Finding:
+    """The finding with what its owner holds at this census: it may have grown by much since it was found."""
+    now = held_now(census, found.owner) if found.holders else None
+    if now is None or now[1].count <= found.count:
+        return found
+    holders, content = now
+    bound = found.what.rpartition(", ")[1:] if found.verdict == "cache" else ()
+    return replace(found, holders=holders, count=content.count, what="".join((content.what, *bound)))
+
+
+def waits_(case: Investigation, tracer: Tracer | None) -> bool:
+    """Whether allocations are to stay traced for the line of a container that was found to grow.
+
+    No census is needed for it: `retold` has the findings as soon as the line is known.
+    """
+    if case.traced_owner is None or not case.found:
+        return False
+    case.retold = _again_(case, tracer, *case.traced_owner)
+    case.still = 0 if case.retold is not None else case.still + 1
+    waits = 0 < case.still <= STILL
+    if not waits:
+        case.still, case.traced_owner = 0, None
+    return waits
+
+
+def _again_(case: Investigation, tracer: Tracer | None, container: Any, holding: Holding) -> list[Finding] | None:  # noqa: ANN401
+    """The findings of the last look, with the line of what was added to the first one's container since."""
+    added = added_since(container, holding)
+    if added is None:
+        return None
+    case.length, newest = added
+    first, *others = case.found
+    made = line_of_(case, tracer, first.owner, newest)
+    if made is None:
+        return None
+    return [replace(first, made_at=made, fingerprint=fingerprint(first.verdict, first.owner, made)), *others]
+
+
+def wants_garbage(case: Investigation) -> bool:
+    """Whether cyclic garbage was found to grow, and its line is looked for, which needs no census."""
+    return bool(case.found) and case.found[0].owner == CYCLIC
+
+
+def held_(case: Investigation) -> bool:
+    """Whether what is made while allocations are traced is still held: it may be garbage one reading later."""
+    held = wants_garbage(case) and not case.dropped
+    case.dropped = held
+    return held
+
+
+def search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
+    """Begin to look for cyclic garbage, unless there was too little of it. Whether a search goes on."""
+    if case.search is None and not case.clean:
+        where = tracer.where if tracer is not None and tracer.running else None
+        with suppress(OSError):  # no memory for a fork
+            case.search, case.searched = Search(roots, where), step
+    return case.search is not None
+
+
+def leave_(case: Investigation | None) -> None:
+    """Stop the search that goes on."""
+    if case is not None and case.search is not None:
+        case.search.stop()
+        case.search = None
+
+
+def garbage_(case: Investigation, slope: Slope, growth: Growth) -> list[Finding]:
+    """What the search that has ended says of the growth. Some garbage always waits: it must be much, and it must grow.
+
+    Args:
+        case: of the search.
+        slope: of the memory that no container explains.
+        growth: of the process.
+    """
+    search, before = case.search, case.garbage
+    garbage = None if search is None else search.garbage()
+    case.search = None
+    if garbage is None or garbage.bytes < GARBAGE * slope.per_step * slope.span:
+        case.clean = True
+        return []
+    case.garbage = before or (case.searched, garbage.bytes)
+    if before is None or garbage.bytes - before[1] < GARBAGE * slope.per_step * (case.searched - before[0]):
+        return []
+    case.grew, case.tensors = True, False
+    if garbage.made_at is not None:
+        case.lines[CYCLIC] = garbage.made_at
+    return [judge_garbage(replace(garbage, made_at=case.lines.get(CYCLIC)), slope.per_step, slope, growth)]
+
+
+LOOKS = 3
+"""Censuses after the first one, while those before do not explain the growth: it may come in bursts."""
+MOST_LOOKS = 6
+"""The same, while it is not sure either that no object holds what grows."""
+
+Known = Mapping[str, Finding]
+"""What was found so far, by owner."""
+
+
+def suspicious(record: Record, known: Known, reading: Reading) -> bool:
+    """Whether growth that is not known yet rises lately: no proof, but worth a census."""
+    return any(rising_lately(_unknown(series, known), reading.material) for series in _held(record))
+
+
+def drift_of(record: Record, known: Known, reading: Reading) -> tuple[bool, Slope]:
+    """Whether growth that is not known yet drifts, and the slope of all growth in the series that shows it."""
+    least = reading.material
+    for series in _held(record):
+        unknown = _unknown(series, known)
+        by_stairs = stairs(series.steps, unknown, least)
+        if any(drifting(*points, least=least) is not None for points in ((series.steps, unknown), by_stairs)):
+            return True, recent_slope(series)
+    return False, recent_slope(record.unaccounted)
+
+
+def native(record: Record, reading: Reading, growth: Growth, known: float) -> list[Finding]:
+    """The growth that no object holds, where it is sure that there is some.
+
+    Args:
+        record: of the process.
+        reading: the latest.
+        growth: of the process.
+        known: bytes per step that have an owner.
+    """
+    if not _sure_of_native(record):
+        return []
+    series = record.unaccounted
+    slope = drifting(series.steps, series.values, least=2 * reading.material, fewest=UNHELD_POINTS)
+    if slope is None or slope.per_step - known <= (1 - EXPLAINED) * slope.per_step:
+        return []
+    rest = Slope(slope.per_step - known, max(0.0, slope.low - known), slope.high - known)
+    return [judge_rest("native", rest, growth)]
+
+
+def most_looks(record: Record) -> int:
+    """Censuses after the first one that are worth it."""
+    return LOOKS if _sure_of_native(record) else MOST_LOOKS
+
+
+def _sure_of_native(record: Record) -> bool:
+    """Whether what no book explains was found to drift often enough in a row."""
+    return record.drifted["native"] >= AGAIN
+
+
+def _held(record: Record) -> tuple[Series, Series]:
+    """The series that rise when objects are kept."""
+    return record.unaccounted, record.live
+
+
+def _unknown(series: Series, known: Known) -> list[float]:
+    """The series without the growth that is known already, and without a fifth more, as estimates err."""
+    held = (found.bytes_per_step for found in known.values() if found.holders or found.verdict == "native")
+    rate = sum(held) / EXPLAINED
+    return [value - rate * step for step, value in zip(series.steps, series.values, strict=True)]

@@ -1,0 +1,266 @@
+"""From owners and numbers to findings: leak, filling, retention ..., and when the limit is reached. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+
+from flatwater.memory.diagnose.finding import Finding, Made, Verdict, fingerprint
+from flatwater.memory.diagnose.garbage import Garbage
+from flatwater.memory.diagnose.owners import Owner
+from flatwater.memory.series.readings import Growth
+from flatwater.memory.series.slope import Slope
+from flatwater.memory.series.slowdown import Slowdown
+from flatwater.units import format_bytes
+
+_BY_VERDICT: dict[Verdict, str] = {
+    "leak": "Drop what is not needed any more, or bound it: collections.deque(maxlen=...) keeps the newest.",
+    "filling": "Nothing is lost: it stops growing when it is full. Lower its capacity if that does not fit.",
+    "retention": "Blocks were freed, and the allocator keeps them between others: allocate buffers once and write into "
+    "them, give varying temporaries one size, or call malloc_trim after a round.",
+    "backlog": "The consumer takes fewer than are put. Bound the queue (maxsize), so that the producer waits, or add "
+    "consumers.",
+    "cache": "Give it a maxsize, or key it by something small; a cache on a method keeps each object that called it.",
+    "mapped": "Pages of files: the system takes them back when it needs them. Count private bytes instead.",
+    "native": "No Python object explains it: look at C extensions, worker threads and buffers outside of Python. A "
+    "recording with `memray run --native` names the C function.",
+    "slowdown": "The work of a step grows: look in this phase for a list, a table or a history that each step walks "
+    "whole.",
+}
+
+_BY_KIND = {
+    "figures": "pyplot keeps each figure until it is closed: call plt.close(figure) when it is saved.",
+    "hooks": "Register the hook once, or keep the handle that registering returns and call its remove().",
+}
+
+GRAPH = "Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph."
+BASE = "Keep a copy of the part: .clone() of a tensor or .copy() of an array lets go of the whole."
+
+CYCLES = (
+    "Leave the collector on, or call gc.collect() once in a while; better, break the cycle: hold the way back by a "
+    "weakref."
+)
+
+
+def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool = False) -> str:
+    """What to do.
+
+    Args:
+        verdict: of the finding.
+        kind: of the container that grows: `list`, `hooks`, ...
+        graph: the content carries an autograd graph.
+        base: the content are views that keep larger bases alive.
+    """
+    if graph:
+        return GRAPH
+    if base:
+        return BASE
+    return _BY_KIND.get(kind, _BY_VERDICT[verdict]) if verdict == "leak" else _BY_VERDICT[verdict]
+
+
+MOST = 5
+"""Findings told at one time."""
+LEAST_SHARE = 0.05
+"""Of the growth of the whole process; what explains less is not told."""
+EXPLAINED = 0.8
+"""Of the growth: with so much of it explained, the rest is taken for noise."""
+
+UNEXPLAINED: dict[Verdict, tuple[str, str]] = {
+    "retention": ("the C allocator", "bytes that are freed and kept"),
+    "mapped": ("mapped files", "pages of files and shared memory"),
+    "native": ("memory outside of Python", "bytes that no Python object explains"),
+}
+"""Owner and content where no Python object holds what grows."""
+CYCLIC = "cyclic garbage"
+"""Owner of what waits for a collection."""
+
+
+def judge_owner(owner: Owner, made_at: Made | None, *, steps: int, growth: Growth, drift: Slope) -> Finding:
+    """The verdict on a container that grew.
+
+    Args:
+        owner: what two censuses say.
+        made_at: the line that made its newest contents.
+        steps: between the looks at it.
+        growth: of the process.
+        drift: of the part of the memory that the container is in; its relative interval is taken over.
+    """
+    rate = owner.bytes_grown / steps
+    verdict = _container_verdict(owner)
+    plateau = at = None
+    if owner.capacity is not None and verdict != "leak":
+        plateau = owner.item_bytes * owner.capacity
+        longer = (owner.length - owner.length_before) / steps
+        at = growth.step + ceil((owner.capacity - owner.length) / longer) if longer > 0 else None
+    bound = {"cache": ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"}.get(verdict, "")
+    return Finding(
+        verdict=verdict,
+        owner=owner.path,
+        holders=owner.holders,
+        made_at=made_at,
+        bytes_per_step=rate,
+        interval=_around(rate, drift),
+        share=_share(rate, growth),
+        count=owner.count,
+        what=owner.what + bound,
+        plateau_bytes=plateau,
+        plateau_step=at,
+        limit_bytes=growth.limit,
+        limit_step=None,
+        advice=advice(verdict, owner.kind, graph=owner.graph, base=owner.base),
+        fingerprint=fingerprint(verdict, owner.path, made_at),
+        unit=growth.unit,
+        redundancy=owner.redundancy,
+    )
+
+
+def _container_verdict(owner: Owner) -> Verdict:
+    if owner.kind == "cache":
+        return "cache"
+    if owner.kind == "queue":
+        return "backlog"
+    # A full container has no room: what grows are its items.
+    return "filling" if owner.capacity is not None and owner.length_before < owner.capacity else "leak"
+
+
+def judge_leaf(path: str, held: int, planned: int | None, *, drift: Slope, growth: Growth) -> Finding:
+    """The verdict on state that the program declares: it is filled for the first time, or it outgrows its plan.
+
+    Args:
+        path: its name.
+        held: resident bytes now.
+        planned: bytes that it will have in the end; None where no plan names it.
+        drift: of its resident bytes.
+        growth: of the process.
+    """
+    filling = planned is not None and held < planned
+    verdict: Verdict = "filling" if filling else "leak"
+    found = _unheld(verdict, path, drift, growth)
+    if planned is None:
+        return replace(found, what=f"{format_bytes(held)}, of which no plan knows")
+    what = f"{format_bytes(held)} of {format_bytes(planned)} planned"
+    if not filling:
+        return replace(found, what=what)
+    at = growth.step + ceil((planned - held) / drift.per_step)
+    return replace(found, what=f"{what}, touched for the first time", plateau_bytes=planned, plateau_step=at)
+
+
+def judge_rest(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
+    """The verdict on growth that no Python object holds: `retention`, `mapped` or `native`."""
+    owner, what = UNEXPLAINED[verdict]
+    return replace(_unheld(verdict, owner, drift, growth), what=what)
+
+
+def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -> Finding:
+    """The verdict on objects in cycles that wait for the collector.
+
+    Args:
+        garbage: what a collection would free.
+        rate: bytes by which it grows in a step.
+        drift: of the memory that no container explains.
+        growth: of the process.
+    """
+    low, high = _around(rate, drift)
+    found = _unheld("leak", CYCLIC, Slope(rate, low, high), growth)
+    what = f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}"
+    return replace(
+        found,
+        made_at=garbage.made_at,
+        count=garbage.objects,
+        what=what,
+        advice=CYCLES,
+        fingerprint=fingerprint("leak", CYCLIC, garbage.made_at),
+    )
+
+
+def judge_phase(phase: str, slower: Slowdown, growth: Growth) -> Finding:
+    """The verdict on a phase whose steps take ever more time.
+
+    Args:
+        phase: its name.
+        slower: the cost of its steps, before and now.
+        growth: of the process.
+    """
+    still = Slope(0.0, 0.0, 0.0)
+    fewer = f"{1 - slower.before / slower.now:.0%} fewer than before ({_pace(1 / slower.before)})"
+    fall = f"{phase} does {_pace(1 / slower.now)} steps per CPU second, {fewer}"
+    return replace(_unheld("slowdown", phase, still, growth), what=fall, share=0.0)
+
+
+def _pace(steps: float) -> str:
+    return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004
+
+
+def _unheld(verdict: Verdict, owner: str, drift: Slope, growth: Growth) -> Finding:
+    """A finding without holders: what the system or the program's own books say grows."""
+    return Finding(
+        verdict=verdict,
+        owner=owner,
+        holders=(),
+        made_at=None,
+        bytes_per_step=drift.per_step,
+        interval=(drift.low, drift.high),
+        share=_share(drift.per_step, growth),
+        count=0,
+        what="",
+        plateau_bytes=None,
+        plateau_step=None,
+        limit_bytes=growth.limit,
+        limit_step=None,
+        advice=advice(verdict),
+        fingerprint=fingerprint(verdict, owner, None),
+        unit=growth.unit,
+    )
+
+
+def foremost(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
+    """The findings worth telling, most bytes first, each with the step at which the process reaches its limit."""
+    at = limit_step(findings, growth)
+    held = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
+    kept = [found for found in findings if _worth_telling(found, held)]
+    kept.sort(key=lambda found: -found.bytes_per_step)
+    return [replace(found, limit_step=None if found.verdict == "slowdown" else at) for found in kept[:MOST]]
+
+
+def _worth_telling(found: Finding, held: float) -> bool:
+    """Whether a finding explains enough. What is freed between blocks that a larger owner keeps is that one's doing."""
+    if found.verdict == "retention" and found.bytes_per_step < held:
+        return False
+    return found.share >= LEAST_SHARE or found.verdict == "slowdown"
+
+
+def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
+    """The step at which the resident bytes reach the limit; None if they do not, or there is none.
+
+    The process grows in a straight line that loses the rate of each filling at its plateau.
+    """
+    if growth.limit is None:
+        return None
+    if growth.resident >= growth.limit:
+        return growth.step
+    growing = [found for found in findings if found.plateau_step is None or found.plateau_step > growth.step]
+    ends = sorted((found.plateau_step, found.bytes_per_step) for found in growing if found.plateau_step is not None)
+    step, resident, rate = float(growth.step), float(growth.resident), _rate(growing, growth)
+    for end, lost in ends:
+        if rate > 0 and resident + rate * (end - step) >= growth.limit:
+            break
+        resident, step, rate = resident + rate * (end - step), float(end), rate - lost
+    # Differences of large sums: what is left of the rate after the last plateau may be rounding.
+    return ceil(step + (growth.limit - resident) / rate) if rate > 1 else None
+
+
+def _rate(findings: Sequence[Finding], growth: Growth) -> float:
+    """Bytes per step of the whole process: of all findings where they explain it, else as measured."""
+    known = sum(found.bytes_per_step for found in findings)
+    return known if known >= EXPLAINED * growth.whole.per_step else growth.whole.per_step
+
+
+def _share(rate: float, growth: Growth) -> float:
+    """Part of the whole growth; owners are estimated, so a little more than all is all."""
+    return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
+
+
+def _around(rate: float, drift: Slope) -> tuple[float, float]:
+    """The relative interval of `drift`, laid around a rate; a point where that does not rise."""
+    if drift.per_step <= 0:
+        return rate, rate
+    return rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step)

@@ -1,0 +1,207 @@
+"""Names the line that made an object. Tracing slows the program down, so it runs for one or two steps only.
+
+Two tracers run side by side: tracemalloc for what Python allocates, and a torch mode for storages, of which tracemalloc
+sees nothing. Both give a stack; the line told is the nearest one of the user's own program.
+"""
+
+import ast
+import functools
+import gc
+import linecache
+import sys
+import sysconfig
+import tracemalloc
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType, NoneType
+from typing import TYPE_CHECKING, Any, Literal
+
+from flatwater.memory.diagnose.finding import Made
+from flatwater.memory.objects.arrays import figures_of, last_base, saved_tensors
+from flatwater.memory.objects.raw import bytes_of, is_a
+from flatwater.memory.objects.roots import is_user_file
+
+if TYPE_CHECKING:
+    from flatwater.memory.probes.torch_ops import NewStorages
+
+FRAMES = 16
+"""Frames that tracemalloc keeps of each allocation: enough to leave a library."""
+
+CONTENTS = 200
+"""Objects looked at below one."""
+_TOOL = Path(__file__).parents[1]
+"""The memory package: what a census makes, such as the `__dict__` of an object that had none yet, nobody else made."""
+_SHARED = (type, ModuleType, FunctionType, CodeType, str, int, NoneType)
+"""What many objects refer to, and none of them made."""
+
+Side = Literal["user", "package", "library", "tool"]
+Line = tuple[str, int, str | None]
+"""File, line, qualified name of the function (None: to be read from the file)."""
+
+
+class Tracer:
+    """Remembers where the objects were made that live now and are younger than `start`. Keeps none of them alive."""
+
+    def __init__(self, packages: tuple[str, ...] = ()) -> None:
+        """Trace nothing yet.
+
+        Args:
+            packages: library packages whose lines count as the user's where no line of the user is nearer.
+        """
+        self._packages = packages
+        self._began_tracemalloc = False
+        self._mode: NewStorages[Made | None] | None = None
+        self._sides: dict[str, Side] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether anything is traced by this tracer: the program is then slower and larger than by itself."""
+        return self._mode is not None or self._began_tracemalloc
+
+    def start(self, *, tensors: bool = True, objects: bool = True) -> None:
+        """Begin to trace. What is traced already goes on.
+
+        Args:
+            tensors: this thread's torch operations.
+            objects: all allocations of Python and NumPy. Both together cost several times as much as each alone,
+                because the torch mode is Python code.
+        """
+        if tensors and self._mode is None and "torch" in sys.modules:
+            from flatwater.memory.probes.torch_ops import NewStorages, enter_  # noqa: PLC0415  (torch may be absent)
+
+            mode = NewStorages(self._made_here, _unneeded)
+            self._mode = mode if enter_(mode) else None
+        # Where the program has a torch mode of its own, a tensor's Python object has a line at least.
+        if (objects or self._mode is None) and not tracemalloc.is_tracing():
+            tracemalloc.start(FRAMES)
+            self._began_tracemalloc = True
+
+    def stop(self) -> None:
+        """End, forget all lines, and leave tracemalloc as it was found. In the thread that called `start`."""
+        if self._mode is not None:
+            from flatwater.memory.probes.torch_ops import leave_  # noqa: PLC0415
+
+            leave_(self._mode)
+            self._mode = None
+        if self._began_tracemalloc:
+            tracemalloc.stop()
+            self._began_tracemalloc = False
+
+    def where(self, objects: Sequence[Any]) -> Made | None:
+        """The line that made most bytes of the objects and of what they keep alive; None if all are older than `start`.
+
+        For a view its base counts, and for a tensor with an autograd graph what the graph saves. Objects of the user's
+        classes count with what they hold. Call it before `stop`.
+        """
+        votes: Counter[Made] = Counter()
+        for item in objects:
+            for size, made in self._origins(item):
+                if made is not None:
+                    votes[made] += max(1, size)
+        return votes.most_common(1)[0][0] if votes else None
+
+    def _origins(self, item: Any) -> Iterator[tuple[int, Made | None]]:  # noqa: ANN401
+        """Bytes and line of an object and of what it holds.
+
+        Python 3.11 has no line for objects with a `__dict__`, nor for those that waited on a free list to be reused.
+        """
+        waiting, seen = deque([item]), set[int]()
+        while waiting and len(seen) < CONTENTS:
+            held = waiting.popleft()
+            if id(held) not in seen and not is_a(held, *_SHARED):
+                seen.add(id(held))
+                yield from self._own_origins(held)
+                waiting += gc.get_referents(held)[:CONTENTS]
+
+    def _own_origins(self, item: Any) -> Iterator[tuple[int, Made | None]]:  # noqa: ANN401
+        seen = figures_of(item)
+        if seen is None:
+            yield bytes_of(item), self._traced(item, "python")
+        elif seen.graphed is None:
+            yield seen.kept, self._traced(last_base(item), "numpy")
+        else:
+            for tensor in (item, *saved_tensors(item)):
+                made = None if self._mode is None else self._mode.record_of(tensor)
+                figures = figures_of(tensor)
+                yield 0 if figures is None else figures.kept, made or self._traced(tensor, "python")
+
+    def _made_here(self, operation: str, _size: int) -> Made | None:
+        lines = _live(sys._getframe())  # noqa: SLF001  (the only way up the stack)
+        line = self._nearest(dropwhile(lambda line: self._side_of(line[0]) == "tool", lines))
+        return None if line is None else Made(line[0], line[1], _short(line[2] or ""), operation)
+
+    def _traced(self, item: object, operation: str) -> Made | None:
+        traceback = tracemalloc.get_object_traceback(item)
+        if traceback is None:
+            return None
+        line = self._nearest((frame.filename, frame.lineno, None) for frame in reversed(traceback))
+        return None if line is None else Made(line[0], line[1], _function_at(line[0], line[1]), operation)
+
+    def _nearest(self, lines: Iterable[Line]) -> Line | None:
+        """The user's line that answers for an allocation; `lines` go from the innermost outwards.
+
+        Where packages count too, the program is theirs, and what is not theirs is a hook that they call: it answers if
+        one of their lines lies further out. Otherwise it merely started them, and their own nearest line answers.
+        """
+        user: Line | None = None
+        package: Line | None = None
+        for line in lines:
+            side = self._side_of(line[0])
+            if side == "tool" and user is None and package is None:
+                return None
+            if side == "user":
+                user = user or line
+            elif side == "package":
+                if user is not None:
+                    return user
+                package = package or line
+        return package or user
+
+    def _side_of(self, file: str) -> Side:
+        return self._sides.get(file) or self._sides.setdefault(file, _side(file, self._packages))
+
+
+def _side(file: str, packages: tuple[str, ...]) -> Side:
+    if Path(file).is_relative_to(_TOOL):
+        return "tool"
+    if file == "<string>" and "__file__" in vars(sys.modules["__main__"]):  # not `python -c`: a dataclass's methods
+        return "library"
+    if Path(file).parent == Path(sysconfig.get_path("scripts")):  # `flatwater` itself, as pip installs it
+        return "library"
+    return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
+
+
+def _live(frame: FrameType | None) -> Iterator[Line]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
+        frame = frame.f_back
+
+
+def _short(qualified: str) -> str:
+    """`Trainer.learn.<locals>.<listcomp>` as `Trainer.learn`; `<module>` stays."""
+    return ".".join(part for part in qualified.split(".") if not part.startswith("<")) or "<module>"
+
+
+@functools.lru_cache(maxsize=64)
+def _function_at(file: str, line: int) -> str:
+    """Qualified name of the innermost function around a line of a file; `<module>` where there is none."""
+    try:
+        parsed = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # not Python, such as a template that was compiled to it
+        return "<module>"
+    return ".".join(_around(parsed, line)) or "<module>"
+
+
+def _around(node: ast.AST, line: int) -> list[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.ExceptHandler) and child.lineno <= line <= (child.end_lineno or line):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                return [child.name, *_around(child, line)]
+            return _around(child, line)
+    return []
+
+
+def _unneeded(_record: object) -> None:
+    """What `NewStorages` is told of a storage that is freed."""

@@ -1,0 +1,227 @@
+"""The owners of growth: between two censuses, the deepest containers that explain what their holders gained."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flatwater.memory.diagnose.contents import LEAVES, Contents, contents, describe, newest_items, redundancy
+from flatwater.memory.objects.census import Census, Holding
+from flatwater.memory.objects.children import look
+from flatwater.memory.objects.raw import loaded, name_of, plain
+from flatwater.memory.objects.roots import Roots, spoken_name, user_modules
+from flatwater.memory.objects.view import Walk
+
+EXPLAINED = 0.8
+"""Share of a holder's growth from which on the containers below it are its owners, and the holder only an ancestor."""
+
+LEAST_BYTES = 4096
+"""Growth below which a container is not looked at."""
+
+LEAST_SHARE = 0.01
+"""Share of all growth below which an owner is not told."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A container of the user's program that grew."""
+
+    path: str
+    kind: str
+    holders: tuple[str, ...]
+    """Readable, root first: ("train.py, global HALL", "list of 120", "Tensor with its autograd graph")."""
+    steps: int
+    """Of the program, between the two looks at it."""
+    length_before: int
+    length: int
+    capacity: int | None
+    """Length at which it stops growing; None where nothing bounds it."""
+    bytes_grown: int
+    bytes: int
+    count: int
+    """Objects of the main content, such as tensors."""
+    what: str
+    """The main content: "120 × float32[64, 504]"."""
+    item_bytes: int
+    """Mean bytes of one item; times `capacity` it is where a bounded container ends."""
+    graph: bool
+    """The content carries autograd graphs; `bytes` includes what they save."""
+    base: bool
+    """The content are views that keep larger bases alive; `bytes` includes the bases."""
+    redundancy: str | None
+    """What is stored more than once, in a sentence."""
+    newest: tuple[Any, ...]
+    """Up to 24 leaves of the items added last, for finding where they were made. Strong references."""
+    container: Any
+    """The container itself, or the first of several. A strong reference."""
+
+
+def find_owners(before: Census, after: Census) -> list[Owner]:
+    """The containers that grew between two censuses, most bytes first.
+
+    Several that grew on their own are all found; one that grew only because of an owner below it is not.
+
+    Args:
+        before: may have forgotten its containers.
+        after: must have them.
+    """
+    growth = {path: h.bytes - _bytes(before, path) for path, h in after.holdings.items()}
+    below: dict[str, list[str]] = {}
+    for path, holding in after.holdings.items():
+        if holding.parent is not None:
+            below.setdefault(holding.parent, []).append(path)
+    gained = _gains(before, after, growth, below)
+    total = sum(gained.values())
+    paths = [path for path in sorted(gained, key=lambda path: -gained[path]) if gained[path] >= LEAST_SHARE * total]
+    return [_owner(before.holdings[path], after, path, gained[path]) for path in paths]
+
+
+def _bytes(census: Census, path: str) -> int:
+    holding = census.holdings.get(path)
+    return 0 if holding is None else holding.bytes
+
+
+def _gains(
+    before: Census, after: Census, growth: Mapping[str, int], below: Mapping[str, list[str]]
+) -> dict[str, float]:
+    """Bytes that each owner explains, from the leaves up: children stand after their parents in a census."""
+    gained: dict[str, float] = {}
+    explained: dict[str, float] = {}
+    for path in reversed(list(after.holdings)):
+        deeper = sum(explained.get(child, 0) for child in below.get(path, ()))
+        own = _own_growth(before.holdings.get(path), after.holdings[path], growth[path])
+        rest = own - deeper
+        if rest >= LEAST_BYTES and rest > (1 - EXPLAINED) * own:
+            gained[path] = rest
+            deeper += rest
+        explained[path] = deeper
+    return gained
+
+
+def _own_growth(before: Holding | None, after: Holding, growth: int) -> float:
+    """The part of the growth that comes from this container's becoming longer.
+
+    A container that was not there before did not grow: whoever holds it did. Of several on one path, more may have come
+    and each may have become longer; only if the second explains most of the growth are they the owners.
+    """
+    if before is None or after.length <= before.length or growth <= 0:
+        return 0
+    if after.instances <= before.instances:
+        return growth
+    longer = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
+    return longer if longer >= EXPLAINED * growth else 0
+
+
+def _owner(before: Holding, after: Census, path: str, gained: float) -> Owner:
+    holding = after.holdings[path]
+    if holding.kind == "graph" and holding.parent is not None:  # it is told as its tensor's
+        path = holding.parent
+    container = after.live[path]
+    added = max(holding.length - before.length, 1)
+    newest = newest_items(container, holding.kind, min(added, LEAVES))
+    found = contents(holding, newest)
+    return Owner(
+        path=path,
+        kind=holding.kind,
+        holders=_holders(after, holding, found),
+        steps=holding.step - before.step,
+        length_before=before.length,
+        length=holding.length,
+        capacity=holding.capacity,
+        bytes_grown=round(gained),
+        bytes=holding.bytes,
+        count=found.count,
+        what=found.what,
+        item_bytes=round(holding.bytes / max(holding.length * holding.instances, 1)),
+        graph=found.graph,
+        base=found.base,
+        redundancy=redundancy(found.arrays),
+        newest=found.leaves,
+        container=container,
+    )
+
+
+def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
+    """The chain of holders of a container, and what it holds; None where a census has none on that path.
+
+    Args:
+        census: with references to the containers.
+        path: of a container that holds no autograd graph: what grows there is told as its tensor's.
+    """
+    holding = census.holdings.get(path)
+    if holding is None or f"{path}.<graph>" in census.holdings:
+        return None
+    found = contents(holding, newest_items(census.live[path], holding.kind, LEAVES))
+    return _holders(census, holding, found), found
+
+
+ITEMISED = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
+"""Kinds of containers that stay the same object when they grow."""
+
+
+def added_since(container: Any, holding: Holding) -> tuple[int, tuple[Any, ...]] | None:  # noqa: ANN401
+    """The length of a container now, and up to 24 leaves of what was added to it since; None if nothing was.
+
+    Args:
+        container: what the holding is of.
+        holding: as it was then.
+    """
+    length = look(container, Walk(1, lambda _: False, 1)).length
+    if length <= holding.length:
+        return None
+    now = replace(holding, length=length)
+    return length, contents(now, newest_items(container, holding.kind, min(length - holding.length, LEAVES))).leaves
+
+
+def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:
+    """The chain from the root to the content, a few words for each hop."""
+    hops: list[str] = []
+    at = holding
+    while at.parent is not None:
+        above = census.holdings[at.parent]
+        hops.append(_hop(at.path.removeprefix(above.path), census.live[above.path], above))
+        at = above
+    return (
+        _root(at.path),
+        *[hop for hop in reversed(hops) if hop],
+        describe(census.live[holding.path], holding),
+        found.item,
+    )
+
+
+def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
+    """How the holder reaches on: by an attribute, an item, a variable of a closure."""
+    if name == "[*]":
+        return f"an item of {describe(holder, above)}"
+    if name.startswith("['"):
+        return f"entry {name[1:-1]} of {describe(holder, above)}"
+    if name == ".<graph>":
+        return ""
+    if name.startswith(".<") and ">." in name:
+        place, _, variable = name[2:].partition(">.")
+        return f"{variable}, in the {place}"
+    if name.startswith(".<"):
+        return name[2:-1]
+    called = holder if above.kind == "class" else type(holder)
+    return f"attribute {name[1:]} of {name_of(called)}"
+
+
+def _root(path: str) -> str:
+    """The root in words: "train.py, global HALL", "train.py, main(): agent"; registries are called by their name."""
+    where, found, name = path.partition(": ")
+    if found:
+        function, _, file = where.rpartition(" in ")
+        return f"{file}, local {name} of {function}"
+    module, _, name = path.rpartition(".")
+    names = loaded(module) or _called_so(module)
+    if names is None:
+        return path
+    file = Path(plain(names.get("__file__"), "the main program")).name
+    kind = "class" if issubclass(type(names.get(name)), type) else "global"
+    return f"{file}, {kind} {name}"
+
+
+def _called_so(module: str) -> dict[str, Any] | None:
+    """The namespace that paths name like that, such as the main program's."""
+    spaces = user_modules(Roots()).items()
+    return next((names for name, names in spaces if spoken_name(name, names) == module), None)

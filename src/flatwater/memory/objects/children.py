@@ -1,0 +1,262 @@
+"""What any object holds, with a name for each child; nothing of the user's program is called to find out.
+
+Containers are read through the methods of their builtin type, instances through the descriptors of their `__dict__` and
+slots, closures cell by cell. Classes of libraries are known by module and name, so none is imported.
+"""
+
+import types
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from flatwater.memory.objects.arrays import Graph, look_array, look_graph, look_storage, look_tensor
+from flatwater.memory.objects.functions import (
+    look_cache,
+    look_exception,
+    look_frame,
+    look_function,
+    look_generator,
+    look_method,
+    look_partial,
+)
+from flatwater.memory.objects.instances import attributes, is_opaque_class, look_foreign, look_instance
+from flatwater.memory.objects.raw import (
+    GC_BYTES,
+    dict_of,
+    entries,
+    full_name,
+    loaded,
+    mro,
+    name_of,
+    names_of,
+    referents,
+)
+from flatwater.memory.objects.view import OPAQUE, Inside, Look, Named, Walk, items, spaced
+
+_ATOMS = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
+ATOMS = frozenset(map(id, _ATOMS))
+"""Ids of types without children. Only long texts among them are holdings of their own."""
+
+LONG_TEXT = 4096
+"""Bytes from which on a text is told apart from what holds it: it may be one that is added to."""
+
+NAMED_KEYS = 24
+"""Entries up to which a dict of texts is read as a record of named fields, and not as a container of like items."""
+
+FAR_DICT = 200_000
+"""Entries from which on the middle of a dict is not looked at: getting there takes as long as reading it."""
+
+
+def look(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    """Open one object. Its type decides how, the same for all of one walk.
+
+    The edge between the watch and a foreign object: whatever goes wrong with it, the walk goes on without it and notes
+    that it was not read.
+    """
+    kind = type(obj)
+    try:
+        opener = walk.looks.get(id(kind))
+        if opener is None:
+            opener = walk.looks[id(kind)] = _resolve(kind)
+        return opener(obj, walk)
+    except Exception as error:  # noqa: BLE001  (the edge)
+        walk.unread[f"{name_of(kind)} ({name_of(type(error))})"] += 1
+        return OPAQUE
+
+
+def _resolve(kind: type) -> Look:
+    """The opener of the first class in the method resolution order that has one, with the instance's attributes."""
+    if kind is not Graph and is_opaque_class(kind):
+        return _look_opaque
+    for owner in mro(kind):
+        opener = _BUILTIN.get(id(owner)) or _of_library(owner)
+        if opener is not None:
+            return opener if kind is owner or opener in _COMPLETE else _with_attributes(opener, kind)
+    return look_instance(kind) or look_foreign(kind)
+
+
+def _of_library(kind: type) -> Look | None:
+    """The opener of a library's class; a class that only says that it is one has none."""
+    module, name = full_name(kind)
+    opener = _LIBRARY.get((module, name))
+    space = None if opener is None else loaded(module)
+    return opener if space is not None and space.get(name) is kind else None
+
+
+def _with_attributes(opener: Look, kind: type) -> Look:
+    """A subclass of a known class: its items and its own attributes."""
+    read = attributes(kind)
+
+    def opened(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
+        inside = opener(obj, walk)
+        return inside._replace(parts=[*inside.parts, *read(obj)])
+
+    return opened
+
+
+def _look_opaque(_obj: object, _walk: Walk) -> Inside:
+    return OPAQUE
+
+
+def _look_text(text: str | bytes | bytearray, _walk: Walk) -> Inside:
+    builtin = next(kind for kind in (str, bytes, bytearray) if issubclass(type(text), kind))
+    return Inside("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
+
+
+def _look_list(values: list[Any], walk: Walk) -> Inside:
+    count = list.__len__(values)
+    taken = (
+        list.__getitem__(values, spaced(count, walk.draw))
+        if count > walk.draw
+        else list.__getitem__(values, slice(None))
+    )
+    return Inside("list", list.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+
+
+def _look_tuple(values: tuple[Any, ...], walk: Walk) -> Inside:
+    count = tuple.__len__(values)
+    taken = (
+        tuple.__getitem__(values, spaced(count, walk.draw))
+        if count > walk.draw
+        else tuple.__getitem__(values, slice(None))
+    )
+    return Inside("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+
+
+def _look_deque(values: deque[Any], walk: Walk) -> Inside:
+    count = deque.__len__(values)
+    step = -(-count // walk.draw) if count > walk.draw else 1
+    taken = [deque.__getitem__(values, i) for i in range(0, count, step)]
+    size = deque.__sizeof__(values) + GC_BYTES
+    return Inside("deque", size, count, capacity=_maxlen(values), **items(walk, taken, count))
+
+
+_maxlen = deque.__dict__["maxlen"].__get__
+
+
+def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> Inside:
+    builtin: Any = set if issubclass(type(values), set) else frozenset
+    count = builtin.__len__(values)
+    taken = list(islice(builtin.__iter__(values), min(count, walk.draw)))  # in hash order any few are as good
+    return Inside("set", builtin.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+
+
+def _look_dict(mapping: dict[Any, Any], walk: Walk) -> Inside:
+    count = dict.__len__(mapping)
+    size = dict.__sizeof__(mapping) + GC_BYTES
+    if count <= NAMED_KEYS and all(type(key) is str for key in dict.keys(mapping)):
+        fields = list(dict.items(mapping))
+        parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in fields]
+        return Inside("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in fields)])
+    pairs = _some_entries(mapping, count, walk.draw)
+    named = [named for key, value in pairs for named in (("[*]", value), ("[key]", key))]
+    if count <= walk.draw:
+        return Inside("dict", size, count, parts=named)
+    return Inside("dict", size, count, drawn=named, of=count, each=2)
+
+
+def _is_name(key: str) -> bool:
+    """Whether it names a field, and does not number an item."""
+    return len(key) <= NAMED_KEYS and not any(c.isdigit() for c in key)
+
+
+def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[Any, Any]]:
+    if count <= draw:
+        return list(dict.items(mapping))
+    if count <= FAR_DICT:
+        return list(islice(dict.items(mapping), 0, count, -(-count // draw)))
+    half = draw // 2
+    return [*islice(dict.items(mapping), half), *islice(reversed(dict.items(mapping)), half)]
+
+
+def _look_class(cls: type, walk: Walk) -> Inside:
+    """The attributes of the user's own classes; those of libraries are not entered."""
+    if not walk.is_user_class(cls):
+        return OPAQUE
+    parts = [(f".{name}", value) for name, value in entries(names_of(cls)) if not name.startswith("__")]
+    return Inside("class", 0, len(parts), parts=parts)
+
+
+def _look_queue(queue: Any, walk: Walk, *, name: str, bound: str | None) -> Inside:  # noqa: ANN401
+    """A queue of the standard library, through the deque, list or heap in which it keeps what waits."""
+    fields = attributes(type(queue))(queue)
+    held = dict(fields)
+    if f".{name}" not in held:  # a subclass may keep what waits in another way
+        return Inside("object", object.__sizeof__(queue) + GC_BYTES, len(fields), parts=fields)
+    waiting = look(held.pop(f".{name}"), walk)
+    capacity = None if bound is None else held.pop(f".{bound}", None)
+    bounded = type(capacity) is int and capacity > 0
+    return waiting._replace(kind="queue", parts=[*waiting.parts, *held.items()], capacity=capacity if bounded else None)
+
+
+def _look_simple_queue(queue: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    """`queue.SimpleQueue` is written in C: what waits is seen by the collector only."""
+    held = referents(queue)
+    space = loaded("_queue")
+    assert space is not None  # noqa: S101  (it is where the class was found)
+    count = space["SimpleQueue"].qsize(queue)
+    if len(held) == 1 and type(held[0]) is list:  # up to 3.12 a list, whose taken items are None
+        held = held[0][-count:] if count else []
+    step = -(-count // walk.draw) if count > walk.draw else 1
+    return Inside("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **items(walk, held[::step], count))
+
+
+def _look_module(module: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+    """A torch module: parameters, buffers and submodules under the names by which the program reaches them."""
+    parts: list[Named] = []
+    for name, value in attributes(type(module))(module):
+        if name in {"._parameters", "._buffers", "._modules"} and issubclass(type(value), dict):
+            parts += [("[*]" if key.isdigit() else f".{key}", held) for key, held in entries(value)]
+        else:
+            parts.append((name, value))
+    return Inside("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
+
+
+def _look_columns(table: Any, _walk: Walk) -> Inside:  # noqa: ANN401
+    """A polars frame or series: its columns lie outside Python, and say themselves how large they are."""
+    held = dict_of(table)
+    columns = held.get("_df", held.get("_s"))
+    size, length = (names_of(type(columns))[name] for name in ("estimated_size", "height" if "_df" in held else "len"))
+    return Inside("array", size(columns), length(columns))
+
+
+_Opener = Callable[..., Inside]
+_BUILTIN_TYPES: dict[type, _Opener] = {
+    list: _look_list,
+    tuple: _look_tuple,
+    dict: _look_dict,
+    set: _look_set,
+    frozenset: _look_set,
+    deque: _look_deque,
+    str: _look_text,
+    bytes: _look_text,
+    bytearray: _look_text,
+    type: _look_class,
+    partial: look_partial,
+    BaseException: look_exception,
+    Graph: look_graph,
+    types.FunctionType: look_function,
+    types.MethodType: look_method,
+    types.GeneratorType: look_generator,
+    types.CoroutineType: look_generator,
+    types.AsyncGeneratorType: look_generator,
+    types.FrameType: look_frame,
+}
+_BUILTIN = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
+_LIBRARY: dict[tuple[str, str], _Opener] = {
+    ("functools", "_lru_cache_wrapper"): look_cache,
+    ("queue", "Queue"): partial(_look_queue, name="queue", bound="maxsize"),
+    ("asyncio.queues", "Queue"): partial(_look_queue, name="_queue", bound="_maxsize"),
+    ("multiprocessing.queues", "Queue"): partial(_look_queue, name="_buffer", bound=None),
+    ("_queue", "SimpleQueue"): _look_simple_queue,
+    ("numpy", "ndarray"): look_array,
+    ("torch._C", "TensorBase"): look_tensor,
+    ("torch.storage", "UntypedStorage"): look_storage,
+    ("torch.nn.modules.module", "Module"): _look_module,
+    ("polars.dataframe.frame", "DataFrame"): _look_columns,
+    ("polars.series.series", "Series"): _look_columns,
+}
+_COMPLETE = {_look_module, _look_class, *(opener for opener in _LIBRARY.values() if type(opener) is partial)}
+"""Openers that read the attributes themselves."""

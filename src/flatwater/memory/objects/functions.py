@@ -1,0 +1,127 @@
+"""What functions hold: closures, bound methods, partials, caches, generators, and the frames of kept exceptions."""
+
+import gc
+import inspect
+import types
+from functools import lru_cache, partial
+from typing import Any
+
+from flatwater.memory.objects.locals import function_name, locals_of
+from flatwater.memory.objects.raw import GC_BYTES, called, dict_of, entries, full_name, names_of, plain
+from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk
+
+
+def look_function(function: types.FunctionType, _walk: Walk) -> Inside:
+    """The variables that it closes over, its defaults and attributes; not the module around it."""
+    name, code = called(function), function.__code__
+    parts: list[Named] = []
+    for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        parts += [(f".<closure of {name}>.{variable}", value) for value in gc.get_referents(cell)]
+    parts += [(f".<default of {name}>", value) for value in tuple.__iter__(function.__defaults__ or ())]
+    globals_ = function.__globals__
+    for held in gc.get_referents(function):  # the dict of its attributes, which reading it would create
+        if type(held) is dict and held is not globals_ and "__build_class__" not in held:
+            parts += [(f".<attribute of {name}>.{key}", value) for key, value in entries(held)]
+    return Inside("closure", object.__sizeof__(function) + GC_BYTES, len(parts), parts=parts)
+
+
+def look_method(method: types.MethodType, _walk: Walk) -> Inside:
+    """The object that it is bound to."""
+    name = called(method.__func__)
+    parts = [(f".<self of {name}>", method.__self__), (f".<function of {name}>", method.__func__)]
+    return Inside("closure", object.__sizeof__(method) + GC_BYTES, len(parts), parts=parts)
+
+
+_kept_function, _kept_arguments, _kept_keywords = (vars(partial)[name].__get__ for name in ("func", "args", "keywords"))
+
+
+def look_partial(made: partial[Any], _walk: Walk) -> Inside:
+    """The function and the arguments that it keeps."""
+    function = _kept_function(made)
+    name = called(function)
+    parts = [(f".<partial of {name}>", function)]
+    parts += [(f".<argument of {name}>", value) for value in tuple.__iter__(_kept_arguments(made))]
+    parts += [(f".<argument of {name}>.{key}", value) for key, value in entries(_kept_keywords(made))]
+    return Inside("closure", object.__sizeof__(made) + GC_BYTES, len(parts), parts=parts)
+
+
+_Cache: Any = type(lru_cache(lambda: None))
+"""The class of caches, which functools does not export."""
+
+
+def look_cache(wrapper: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    """An `lru_cache`: keys and results, which only the collector's view of it shows."""
+    stored = cached(wrapper)
+    count, bound = len(stored), names_of(_Cache)["cache_info"](wrapper).maxsize
+    table = _table(wrapper)
+    size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
+    size += 0 if bound is None else count * _LINK_BYTES
+    function = [(f".<function of {cache_name(wrapper)}>", dict_of(wrapper).get("__wrapped__"))]
+    step = -(-count // walk.draw) if count > walk.draw else 1
+    named = [named for key, value in stored[::step] for named in (("[*]", value), ("[key]", key))]
+    if count <= walk.draw:
+        return Inside("cache", size, count, parts=named + function, capacity=bound)
+    return Inside("cache", size, count, parts=function, drawn=named, of=count, each=2, capacity=bound)
+
+
+def cache_name(wrapper: object) -> str:
+    """The name of the function whose results are kept; a callable that has none is called by its class."""
+    held = dict_of(wrapper)
+    return plain(held.get("__name__")) or called(held.get("__wrapped__"))
+
+
+_LINK_BYTES = 56
+"""One link of a bounded cache: a small C object with four pointers and a hash."""
+
+
+def _table(wrapper: object) -> dict[Any, Any] | None:
+    """The dict of results among what a cache refers to; the other one has the attributes of a function."""
+    own = dict_of(wrapper)
+    return next((held for held in gc.get_referents(wrapper) if type(held) is dict and held is not own), None)
+
+
+def cached(wrapper: object) -> list[tuple[Any, Any]]:
+    """Keys and results of an `lru_cache`, oldest first."""
+    table = _table(wrapper)
+    if not table:
+        return []
+    link = type(next(iter(table.values())))
+    if full_name(link)[1] != "_lru_list_elem":
+        return list(table.items())
+    held = gc.get_referents(wrapper)
+    at = next(i for i, one in enumerate(held) if one is table)
+    flat = [one for one in held[:at] if one is not link and one is not type(wrapper)]
+    return list(zip(flat[::2], flat[1::2], strict=False))
+
+
+def look_exception(error: BaseException, _walk: Walk) -> Inside:
+    """An exception that is kept holds the locals of every frame that it passed."""
+    read = BaseException.__dict__
+    parts: list[Named] = [(".args[*]", value) for value in read["args"].__get__(error)]
+    parts += [(f".<{name}>", read[f"__{name}__"].__get__(error)) for name in ("cause", "context")]
+    trace = read["__traceback__"].__get__(error)
+    while trace is not None:
+        parts.append((".<traceback>", trace.tb_frame))
+        trace = trace.tb_next
+    return Inside("object", object.__sizeof__(error) + GC_BYTES, len(parts), parts=parts)
+
+
+def look_frame(frame: types.FrameType, _walk: Walk) -> Inside:
+    """The locals of a function that has stopped; a module's namespace is not the frame's."""
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return OPAQUE
+    name = function_name(frame.f_code)
+    parts = [(f".<locals of {name}>.{key}", value) for key, value in locals_of(frame).items()]
+    return Inside("frame", frame.__sizeof__() + GC_BYTES, len(parts), parts=parts)
+
+
+def look_generator(generator: Any, _walk: Walk) -> Inside:  # noqa: ANN401  generators, coroutines, both at once
+    """The locals of a function that waits in the middle."""
+    if type(generator) is types.GeneratorType:
+        frame = generator.gi_frame
+    else:
+        frame = generator.cr_frame if type(generator) is types.CoroutineType else generator.ag_frame
+    held = {} if frame is None else locals_of(frame)
+    name = plain(generator.__name__)
+    parts = [(f".<locals of {name}>.{key}", value) for key, value in held.items()]
+    return Inside("generator", object.__sizeof__(generator) + GC_BYTES, len(parts), parts=parts)

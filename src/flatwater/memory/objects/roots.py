@@ -1,0 +1,237 @@
+"""Where the walk over the heap begins: globals of the user's modules, locals of running frames, known registries.
+
+Nothing here calls into the user's program: module and instance namespaces are read as dicts, never through attributes,
+so lazily importing modules stay asleep and no property runs.
+"""
+
+import inspect
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, count
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from flatwater.memory.objects.locals import function_name, locals_of
+from flatwater.memory.objects.raw import dict_of, entries, loaded, names_of, namespace, plain, thread_name
+
+_SEPARATORS = tuple({os.sep, os.altsep or os.sep})
+_STDLIB = tuple(sorted({str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib")}))
+_INSTALLED = ("site-packages", "dist-packages")
+_TYPED_IN = ("<string>", "<stdin>", "<ipython-input")
+"""How Python names the file of code that has none: `python -c`, the prompt, a notebook's cell."""
+_threads: dict[int, threading.Thread] = vars(threading)["_active"]
+_OURS = str(Path(__file__).parents[2])
+_OURS_NAME = Path(_OURS).name
+_NEVER = str(Path(__file__).parents[1])
+"""flatwater, which counts where it is asked for, and its memory package, which never does."""
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Where the walk begins."""
+
+    packages: tuple[str, ...] = ()
+    """Library packages whose code counts as the user's as well, such as "flatwater" in its own runs."""
+    named: tuple[tuple[str, Any], ...] = ()
+    """Objects that are held outside of the program's own variables, each with its path: a test's fixtures."""
+
+
+@lru_cache(maxsize=16_384)
+def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
+    """Whether code of this file is the user's: in neither the standard library nor an installed package.
+
+    Args:
+        file: as in `co_filename` or `__file__`.
+        packages: installed packages that count as the user's too.
+    """
+    if file.startswith("<"):
+        return file.startswith(_TYPED_IN)
+    path = os.path.abspath(file)  # noqa: PTH100  a Path costs ten times as much, and this runs for each module
+    if _within(path, _NEVER):
+        return False
+    if any(_within(path, folder) for package in packages for folder in _folders(package)):
+        return True
+    library = any(_within(path, folder) for folder in (*_STDLIB, _OURS))
+    return not library and not any(f"{sep}{name}{sep}" in path for name in _INSTALLED for sep in _SEPARATORS)
+
+
+def _within(path: str, folder: str) -> bool:
+    return path.startswith(folder) and path[len(folder) :].startswith(_SEPARATORS)
+
+
+def _folders(package: str) -> list[str]:
+    space = loaded(package) or {}
+    return [os.path.abspath(folder) for folder in space.get("__path__", ())]  # noqa: PTH100
+
+
+def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
+    """Namespaces of the user's code, by module name: of loaded modules, and those that running code has for globals.
+
+    A profiler, a tracer or `exec` runs code in a dict that is no module's.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    libraries: set[str] = set()
+    known: set[int] = set()
+    """Ids of the modules' namespaces."""
+    mixed = {_OURS_NAME, *(package.partition(".")[0] for package in roots.packages)}
+    for name, module in list(sys.modules.items()):
+        if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
+            continue
+        names, top = namespace(module), name.partition(".")[0]
+        if id(names) in known:
+            continue
+        known.add(id(names))
+        if top in libraries:
+            continue
+        file = names.get("__file__")
+        if name == "__main__" or (type(file) is str and is_user_file(file, roots.packages)):
+            found[name] = names
+        elif name == top and file is not None and top not in mixed:
+            libraries.add(name)  # what lies below it is the library's as well
+    return found | _executed(roots, found, known)
+
+
+def _executed(roots: Roots, modules: Mapping[str, dict[str, Any]], known: set[int]) -> dict[str, dict[str, Any]]:
+    """Globals of the user's running code that are no loaded module's namespace, by the name that they have for one.
+
+    A program that a profiler or tracer runs calls itself `__main__`, where the tool stands: it takes the tool's place.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for frame in _running(roots):
+        names, file = frame.f_globals, frame.f_code.co_filename
+        if id(names) in known:
+            continue
+        known.add(id(names))
+        name = plain(names.get("__name__"), Path(file).stem)
+        if name in found or (name in modules and not _is_tool(modules[name])):
+            name = _unused(Path(file).stem, (*found, *modules))
+        found[name] = names
+    return found
+
+
+def _is_tool(names: Mapping[str, Any]) -> bool:
+    """Whether the namespace is that of installed code: of the main program, if it is no user's."""
+    file = names.get("__file__")
+    return type(file) is str and not is_user_file(file)
+
+
+def _unused(name: str, names: Collection[str]) -> str:
+    """The name, with a number where another one has it."""
+    return next(each for each in chain([name], (f"{name}~{n}" for n in count(2))) if each not in names)
+
+
+def spoken_name(module: str, names: Mapping[str, Any]) -> str:
+    """How a path names the module: what has no name of its own by its file, which is the same when it is imported."""
+    file = names.get("__file__")
+    nameless = module == "__main__" or module.startswith("<")
+    return Path(file).stem if nameless and type(file) is str else module
+
+
+def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+    """The roots in groups; what a group reaches is its own before the next group begins.
+
+    Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
+    and must not take over the path of what the outer ones hold: each is a group, outermost first.
+
+    Args:
+        roots: whose frames are the user's.
+        modules: from `user_modules`.
+    """
+    frames = [frame for frame in _running(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
+    outermost = _locals(frames[0]) if frames else []
+    yield [*_globals(modules), *outermost, *registries(), *roots.named]
+    for frame in frames[1:]:
+        yield _locals(frame)
+    # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
+    others = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
+    yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in others]
+
+
+def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
+    """Each root with its path: "train.HISTORY", "play() in train.py: losses", "pyplot's figures"."""
+    for tier in tiers(roots, user_modules(roots)):
+        yield from tier
+
+
+def _globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for module, names in modules.items():
+        spoken = spoken_name(module, names)
+        for name, value in entries(names):
+            if not name.startswith("__") or name == "__warningregistry__":
+                yield f"{spoken}.{name}", value
+
+
+def _running(roots: Roots) -> list[FrameType]:
+    """Frames of the user's code, outermost first, the main thread before the others."""
+    frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
+    main = threading.main_thread().ident
+    order = sorted(frames, key=lambda thread: (thread != main, thread))
+    found = [frame for thread in order for frame in _stack(frames[thread], roots)]
+    frames.clear()  # this very frame is among them: a cycle, which would keep the program's objects until a collection
+    return found
+
+
+def _stack(innermost: FrameType, roots: Roots) -> list[FrameType]:
+    found: list[FrameType] = []
+    frame: FrameType | None = innermost
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename, roots.packages):
+            found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
+def _locals(frame: FrameType) -> list[tuple[str, Any]]:
+    where = f"{function_name(frame.f_code)}() in {Path(frame.f_code.co_filename).name}"
+    return [(f"{where}: {name}", value) for name, value in locals_of(frame).items() if not name.startswith(".")]
+
+
+def _digitless(name: str) -> str:
+    """`Thread-12 (worker)` as `Thread (worker)`: the same thread has another number in the next run."""
+    return "".join(c for c in name if not c.isdigit()).replace("- ", " ").strip("-_ ")
+
+
+_KNOWN = (
+    ("matplotlib._pylab_helpers", "Gcf.figs", "pyplot's figures"),
+    ("logging", "root.handlers", "logging's handlers"),
+    ("gc", "garbage", "gc's uncollectable objects"),
+    ("gc", "callbacks", "gc's callbacks"),
+    ("multiprocessing.process", "_children", "multiprocessing's children"),
+    ("torch.nn.modules.module", "_global_forward_hooks", "torch's global forward hooks"),
+    ("torch.nn.modules.module", "_global_forward_pre_hooks", "torch's global forward pre-hooks"),
+    ("torch.nn.modules.module", "_global_backward_hooks", "torch's global backward hooks"),
+    ("torch.nn.modules.module", "_global_backward_pre_hooks", "torch's global backward pre-hooks"),
+    ("torch.optim.optimizer", "_global_optimizer_pre_hooks", "torch's global optimizer pre-hooks"),
+    ("torch.optim.optimizer", "_global_optimizer_post_hooks", "torch's global optimizer post-hooks"),
+    ("gymnasium.envs.registration", "registry", "gymnasium's registry"),
+    ("sqlalchemy.pool.base", "_pool_registry", "sqlalchemy's pools"),
+)
+"""Module, where in it, and the name that people know it by."""
+
+
+def registries() -> list[tuple[str, Any]]:
+    """The registries of those libraries that are loaded."""
+    found = []
+    for module, dotted, label in _KNOWN:
+        space = loaded(module)
+        value = None if space is None else _read(space, dotted.split("."))
+        if value is not None:
+            found.append((label, value))
+    return found
+
+
+def _read(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there
+    """The value, or None in a version of the library that has none there."""
+    value: Any = None
+    for name in names:
+        if name not in space:
+            return None
+        value = space[name]
+        space = names_of(value) if issubclass(type(value), type) else dict_of(value)
+    return value

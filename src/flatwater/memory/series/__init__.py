@@ -1,0 +1,1 @@
+"""Readings over time, and whether they rise for good."""

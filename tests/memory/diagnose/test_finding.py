@@ -1,0 +1,101 @@
+"""Findings as JSON, and as lines for a person."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatwater.memory.diagnose.finding import Finding, Made, fingerprint
+
+MIB = 1 << 20
+
+MADE = Made("/home/ada/train.py", 31, "Agent.learn", "aten::mm")
+LEAK = Finding(
+    verdict="leak",
+    owner="train.HISTORY",
+    holders=("train.py, global HISTORY", "list of 120", "Tensor with its autograd graph"),
+    made_at=MADE,
+    bytes_per_step=2.5 * MIB,
+    interval=(2.25 * MIB, 2.75 * MIB),
+    share=0.964,
+    count=120,
+    what="120 × float32[64, 504]",
+    plateau_bytes=None,
+    plateau_step=None,
+    limit_bytes=8 << 30,
+    limit_step=412,
+    advice="Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph.",
+    fingerprint=fingerprint("leak", "train.HISTORY", MADE),
+)
+FILLING = replace(
+    LEAK,
+    verdict="filling",
+    owner="train.REPLAY",
+    plateau_bytes=512 * MIB,
+    plateau_step=300,
+    limit_step=None,
+    redundancy="consecutive arrays share all rows but one: store row numbers",
+    advice="Nothing is lost.",
+)
+
+
+def test_a_leak_is_told_whole() -> None:
+    assert LEAK.tell() == [
+        "leak: train.HISTORY grows by 2.50 MiB a round, 96% of the growth.",
+        "  held by train.py, global HISTORY → list of 120 → Tensor with its autograd graph",
+        "  made at train.py:31 in Agent.learn (aten::mm)",
+        "  what    120 × float32[64, 504]; between 2.25 MiB and 2.75 MiB a round",
+        "  until   the limit of 8.00 GiB is reached at round 412",
+        "  do      Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd",
+        "          graph.",
+    ]
+
+
+def test_a_filling_says_where_it_ends() -> None:
+    assert FILLING.tell() == [
+        "filling: train.REPLAY grows by 2.50 MiB a round, 96% of the growth.",
+        "  held by train.py, global HISTORY → list of 120 → Tensor with its autograd graph",
+        "  made at train.py:31 in Agent.learn (aten::mm)",
+        "  what    120 × float32[64, 504]; between 2.25 MiB and 2.75 MiB a round",
+        "  until   full with 512.00 MiB at round 300; the limit of 8.00 GiB is not reached",
+        "  note    consecutive arrays share all rows but one: store row numbers",
+        "  do      Nothing is lost.",
+    ]
+
+
+def test_a_slowdown_speaks_of_steps_and_not_of_bytes() -> None:
+    slower = replace(LEAK, verdict="slowdown", holders=(), made_at=None, what="learn does 80 steps", advice="Look.")
+    assert slower.tell() == ["slowdown: learn does 80 steps.", "  do      Look."]
+
+
+@given(st.text(min_size=1, max_size=400), st.lists(st.text(max_size=200), max_size=6))
+def test_no_line_is_longer_than_99_columns(owner: str, holders: list[str]) -> None:
+    lines = replace(LEAK, owner=owner, holders=tuple(holders)).tell()
+    assert max(map(len, lines)) <= 99
+
+
+def test_json_keeps_everything() -> None:
+    for finding in (LEAK, FILLING, replace(LEAK, made_at=None)):
+        assert Finding.from_json(finding.to_json()) == finding
+    assert LEAK.to_json()["made_at"] == {
+        "file": "/home/ada/train.py",
+        "line": 31,
+        "function": "Agent.learn",
+        "operation": "aten::mm",
+    }
+    assert LEAK.to_json()["interval"] == [2.25 * MIB, 2.75 * MIB]
+
+
+def test_the_fingerprint_knows_the_cause_and_not_the_circumstances() -> None:
+    """Another folder, line or operation is the same cause; another function, file, owner or verdict is not."""
+    same = fingerprint("leak", "train.HISTORY", Made("/tmp/train.py", 40, "Agent.learn", "aten::add"))
+    assert same == LEAK.fingerprint
+    others = {
+        fingerprint("cache", "train.HISTORY", MADE),
+        fingerprint("leak", "train.OTHER", MADE),
+        fingerprint("leak", "train.HISTORY", replace(MADE, function="Agent.play")),
+        fingerprint("leak", "train.HISTORY", replace(MADE, file="/home/ada/other.py")),
+        fingerprint("leak", "train.HISTORY", None),
+    }
+    assert LEAK.fingerprint not in others
+    assert len(others) == 5

@@ -1,0 +1,129 @@
+"""Cyclic garbage is found and sized without a collection, and without touching what lives."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatwater.memory.diagnose.garbage import Garbage, Search, Where, unreachable
+from flatwater.memory.diagnose.lines import Tracer
+from flatwater.memory.objects.roots import Roots
+
+
+class Env:
+    def __init__(self, elements: int) -> None:
+        self.itself = self
+        self.prices = np.zeros(elements)
+
+
+@pytest.fixture(autouse=True)
+def _no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+def find_garbage(where: Where | None = None) -> Garbage | None:
+    search = Search(Roots(), where)
+    assert search.ended(60)
+    return search.garbage()
+
+
+def envs(objects: list[Any]) -> int:
+    return sum(type(obj) is Env for obj in objects)
+
+
+def test_what_nobody_reaches_is_unreachable_and_what_somebody_reaches_is_not() -> None:
+    kept = Env(1)
+    Env(1)
+    Env(1)
+    assert envs(unreachable()) == 2
+    assert kept.itself is kept
+
+
+def test_a_collection_frees_what_was_found() -> None:
+    for _ in range(3):
+        Env(1)
+    assert envs(unreachable()) == 3
+    gc.collect()
+    assert envs(unreachable()) == 0
+
+
+def test_the_bytes_are_those_of_the_arrays_that_only_garbage_holds() -> None:
+    shared = np.zeros(1_000_000)
+    for _ in range(3):
+        Env(1000).__dict__["shared"] = shared
+    found = find_garbage()
+    assert found is not None
+    assert found.bytes >= 3 * 8000
+    assert found.bytes < shared.nbytes
+
+
+def test_large_arrays_are_most_of_it() -> None:
+    for _ in range(5):
+        Env(200_000)
+    found = find_garbage()
+    assert found is not None
+    assert found.bytes == pytest.approx(5 * 200_000 * 8, rel=0.05)
+
+
+def test_of_equal_objects_the_newest_are_asked_for_their_line() -> None:
+    """The older ones were made before allocations were traced."""
+    for _ in range(5):
+        Env(200_000)
+    tracer = Tracer()
+    tracer.start(tensors=False)
+    Env(200_000)
+    found = find_garbage(tracer.where)
+    tracer.stop()
+    assert found is not None
+    assert found.made_at is not None
+    assert found.made_at.function == "Env.__init__"
+
+
+def test_nothing_is_finalized_by_looking() -> None:
+    env = Env(1)
+    alive = weakref.ref(env)
+    del env
+    assert find_garbage() is not None
+    assert alive() is not None
+
+
+def test_the_search_goes_on_without_its_program_and_tells_what_was_there_when_it_began() -> None:
+    for _ in range(5):
+        Env(200_000)
+    search = Search(Roots())
+    gc.collect()
+    assert search.ended(60)
+    found = search.garbage()
+    assert found is not None
+    assert found.bytes == pytest.approx(5 * 200_000 * 8, rel=0.05)
+
+
+def test_a_search_that_is_stopped_has_found_nothing() -> None:
+    Env(1)
+    search = Search(Roots())
+    search.stop()
+    assert search.ended()
+    assert search.garbage() is None
+
+
+def test_a_long_chain_is_followed_to_its_end() -> None:
+    head: list[Any] = []
+    for _ in range(100_000):
+        head = [head]
+    env = Env(1)
+    last = head
+    while last[0]:
+        last = last[0]
+    last[0].append(env)
+    del env, last
+    assert envs(unreachable()) == 0
+    head.append(head)
+    del head
+    assert envs(unreachable()) == 1

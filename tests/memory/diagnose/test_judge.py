@@ -1,0 +1,159 @@
+"""From owners and numbers to verdicts, plateaus and the step at which the limit is reached."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatwater.memory.diagnose.finding import Finding, Made
+from flatwater.memory.diagnose.judge import MOST, foremost, judge_leaf, judge_owner, judge_phase, judge_rest, limit_step
+from flatwater.memory.diagnose.owners import Owner
+from flatwater.memory.series.readings import Growth
+from flatwater.memory.series.slope import Slope
+from flatwater.memory.series.slowdown import Slowdown
+
+MIB = 1 << 20
+
+LIST = Owner(
+    path="train.HISTORY",
+    kind="list",
+    holders=("train.py, global HISTORY", "list of 30"),
+    steps=2,
+    length_before=10,
+    length=30,
+    capacity=None,
+    bytes_grown=20 * MIB,
+    bytes=30 * MIB,
+    count=30,
+    what="30 × float32[512, 512]",
+    item_bytes=MIB,
+    graph=False,
+    base=False,
+    redundancy=None,
+    newest=(),
+    container=None,
+)
+MADE = Made("/home/ada/train.py", 31, "learn", "aten::mm")
+DRIFT = Slope(10.0 * MIB, 9.0 * MIB, 12.0 * MIB)
+
+
+def growth(*, per_step: float = 10, resident: float = 400, limit: float | None = 1000) -> Growth:
+    whole = Slope(per_step * MIB, per_step * MIB, per_step * MIB)
+    return Growth(100, int(resident * MIB), None if limit is None else int(limit * MIB), whole, "round")
+
+
+def judged(owner: Owner, *, per_step: float = 10, limit: float | None = 1000) -> Finding:
+    found = judge_owner(owner, MADE, steps=2, growth=growth(per_step=per_step, limit=limit), drift=DRIFT)
+    return foremost([found], growth(per_step=per_step, limit=limit))[0]
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "set", "closure", "hooks", "figures", "object"])
+def test_what_has_no_bound_leaks(kind: str) -> None:
+    found = judged(replace(LIST, kind=kind))
+    assert (found.verdict, found.owner, found.made_at) == ("leak", "train.HISTORY", MADE)
+    assert (found.bytes_per_step, found.interval) == (10 * MIB, (9 * MIB, 12 * MIB))
+    assert (found.share, found.limit_step) == (1.0, 160), "600 MiB are left, at 10 a round"
+    assert (found.plateau_bytes, found.plateau_step) == (None, None)
+
+
+def test_what_has_a_capacity_fills() -> None:
+    found = judged(replace(LIST, kind="deque", capacity=70))
+    assert found.verdict == "filling"
+    assert (found.plateau_bytes, found.plateau_step) == (70 * MIB, 104), "40 more, 10 a round"
+    assert found.limit_step is None, "40 MiB more is all, and 600 are left"
+
+
+def test_a_filling_that_does_not_fit_reaches_the_limit() -> None:
+    found = judged(replace(LIST, kind="deque", capacity=1000))
+    assert (found.plateau_step, found.limit_step) == (197, 160)
+
+
+def test_a_full_container_whose_items_grow_leaks() -> None:
+    assert judged(replace(LIST, kind="deque", capacity=10, length_before=10, length=10)).verdict == "leak"
+
+
+def test_a_queue_is_a_backlog_and_a_cache_a_cache() -> None:
+    assert judged(replace(LIST, kind="queue")).verdict == "backlog"
+    unbounded, bounded = (judged(replace(LIST, kind="cache", capacity=bound)) for bound in (None, 40))
+    assert (unbounded.verdict, unbounded.what, unbounded.plateau_bytes) == ("cache", f"{LIST.what}, unbounded", None)
+    assert (bounded.verdict, bounded.what, bounded.plateau_bytes) == ("cache", f"{LIST.what}, maxsize 40", 40 * MIB)
+
+
+def test_the_advice_speaks_of_the_content_first() -> None:
+    assert ".detach()" in judged(replace(LIST, graph=True)).advice
+    assert ".clone()" in judged(replace(LIST, base=True)).advice
+    assert "remove()" in judged(replace(LIST, kind="hooks")).advice
+    assert "plt.close" in judged(replace(LIST, kind="figures")).advice
+
+
+def test_state_below_its_plan_is_touched_and_above_it_leaks() -> None:
+    slope = Slope(4.0 * MIB, 3.0 * MIB, 5.0 * MIB)
+    below = judge_leaf("replay.rows", 60 * MIB, 100 * MIB, drift=slope, growth=growth())
+    above = judge_leaf("replay.rows", 101 * MIB, 100 * MIB, drift=slope, growth=growth())
+    unknown = judge_leaf("replay.extra", 60 * MIB, None, drift=slope, growth=growth())
+    assert (below.verdict, below.plateau_bytes, below.plateau_step) == ("filling", 100 * MIB, 110)
+    assert (above.verdict, above.plateau_bytes) == ("leak", None)
+    assert (unknown.verdict, unknown.plateau_bytes) == ("leak", None)
+
+
+@pytest.mark.parametrize("verdict", ["retention", "mapped", "native"])
+def test_growth_without_an_object_has_its_slope(verdict: str) -> None:
+    found = judge_rest(verdict, DRIFT, growth(per_step=40))  # type: ignore[arg-type]  # a Literal, one by one
+    assert (found.verdict, found.bytes_per_step, found.interval) == (verdict, 10 * MIB, (9 * MIB, 12 * MIB))
+    assert (found.share, found.made_at, found.holders) == (0.25, None, ())
+
+
+def test_a_slowdown_takes_no_bytes_and_reaches_no_limit() -> None:
+    found = foremost([judge_phase("learn", Slowdown(before=0.01, now=0.02), growth())], growth())[0]
+    assert (found.verdict, found.owner, found.bytes_per_step, found.limit_step) == ("slowdown", "learn", 0.0, None)
+    assert found.what == "learn does 50 steps per CPU second, 50% fewer than before (100)"
+
+
+def test_at_most_five_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:
+    sizes = [3, 40, 1, 20, 10, 8, 6, 5]
+    owners = [replace(LIST, path=f"train.A{size}", bytes_grown=2 * size * MIB) for size in sizes]
+    whole = growth(per_step=float(sum(sizes)))
+    found = foremost([judge_owner(owner, None, steps=2, growth=whole, drift=DRIFT) for owner in owners], whole)
+    assert [finding.owner for finding in found] == ["train.A40", "train.A20", "train.A10", "train.A8", "train.A6"]
+    assert len(found) == MOST
+
+
+def test_retention_beside_a_larger_owner_is_its_doing() -> None:
+    owner = judge_owner(LIST, MADE, steps=2, growth=growth(per_step=15), drift=DRIFT)
+    for rate, told in ((9, ["leak"]), (11, ["retention", "leak"])):
+        kept = judge_rest("retention", Slope(rate * MIB, 0.0, 0.0), growth(per_step=15))
+        assert [found.verdict for found in foremost([owner, kept], growth(per_step=15))] == told
+
+
+def test_without_a_limit_there_is_no_forecast() -> None:
+    found = judged(LIST, limit=None)
+    assert (found.limit_bytes, found.limit_step) == (None, None)
+
+
+rates = st.floats(0.1, 50)
+ends = st.none() | st.integers(101, 400)
+
+
+@given(st.lists(st.tuples(rates, ends), min_size=1, max_size=5), st.floats(0, 30))
+def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
+    causes: list[tuple[float, int | None]], unknown: float
+) -> None:
+    """Each cause adds its rate until its plateau; what nobody explains goes on for ever if it is a fifth or more."""
+    known = sum(rate for rate, _ in causes)
+    forever = unknown if known < 0.8 * (known + unknown) else 0.0
+    found = [
+        replace(judge_rest("native", Slope(rate * MIB, 0.0, 0.0), growth()), plateau_step=end) for rate, end in causes
+    ]
+    whole = growth(per_step=known + unknown, resident=500, limit=1500)
+
+    resident, step = 500.0, 100
+    while resident < 1500 and step < 20_000:
+        resident += forever + sum(rate for rate, end in causes if end is None or step < end)
+        step += 1
+
+    told = limit_step(found, whole)
+    if resident < 1500 and told is None:
+        return
+    assert told is not None
+    assert told == pytest.approx(step, abs=1)

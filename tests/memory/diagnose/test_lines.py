@@ -1,0 +1,237 @@
+"""The line that made an object: of the user's program, whatever library the memory comes from."""
+
+import sys
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from flatwater.memory.diagnose.finding import Made
+from flatwater.memory.diagnose.lines import Tracer
+from flatwater.memory.series.slope import thinned
+
+SOURCE = """
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+
+class Agent:
+    def learn(self, n):
+        return [torch.zeros(n) + 1 for _ in range(2)][-1]
+
+
+def loss(w, x):
+    hidden = (x @ w).exp()  # the graph saves 100 times more than the loss holds
+    return (hidden * 2).sum()
+
+
+def window(n):
+    return np.ones((n, n))
+
+
+def view(n):
+    return window(n)[:1]
+
+
+def record(n):
+    return {"step": n, "reward": float(n)}
+
+
+@dataclass
+class Row:
+    values: list[int] = field(default_factory=lambda: [1] * 1000)
+
+
+def rows():
+    return [Row() for _ in range(200)]
+
+
+class Env:
+    def __init__(self, n):
+        self.table = {"prices": np.ones((n, n))}
+
+
+def call(function, *arguments):
+    return function(*arguments)
+
+
+TOP = np.ones(5000)
+"""
+
+
+@pytest.fixture
+def tracer() -> Iterator[Tracer]:
+    tracer = Tracer()
+    tracer.start()
+    yield tracer
+    tracer.stop()
+
+
+def load(path: Path, source: str, name: str) -> ModuleType:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    exec(compile(source, str(path), "exec"), vars(module))
+    return module
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Any:
+    return load(tmp_path / "train.py", SOURCE, "train")
+
+
+def line_of(text: str, source: str = SOURCE) -> int:
+    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
+
+
+def made(tmp_path: Path, text: str, function: str, operation: str) -> Made:
+    return Made(str(tmp_path / "train.py"), line_of(text), function, operation)
+
+
+def test_a_tensor(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    tensors = [user.Agent().learn(100), user.Agent().learn(100)[3:]]
+    wanted = made(tmp_path, "torch.zeros(n) + 1", "Agent.learn", "aten::add")
+    assert tracer.where(tensors) == tracer.where(tensors[1:]) == wanted
+
+
+def test_a_graph_counts_with_what_it_saves(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    w = torch.ones(100, 100, requires_grad=True)
+    loss = user.loss(w, torch.ones(100, 100))
+    found = tracer.where([loss])
+    assert found == made(tmp_path, "x @ w", "loss", "aten::exp")
+
+
+def test_an_array_a_view_of_it_and_a_dict(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    ones = made(tmp_path, "np.ones((n, n))", "window", "numpy")
+    assert tracer.where([user.window(50)]) == ones
+    assert tracer.where([user.view(50)]) == ones, "the base is what takes the memory"
+    # Python keeps 80 freed dicts at hand, which are older than the tracer.
+    records = [user.record(n) for n in range(200)]
+    assert tracer.where(records) == made(tmp_path, '"step"', "record", "python")
+
+
+def test_an_object_counts_with_what_it_holds(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    found = tracer.where([user.Env(60)])
+    assert found == made(tmp_path, "self.table", "Env.__init__", "numpy")
+
+
+def test_the_methods_that_a_dataclass_writes_are_not_where(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    found = tracer.where(user.rows())
+    assert found is not None
+    assert found.file == str(tmp_path / "train.py")
+
+
+def test_what_the_tools_make_is_not_blamed_on_who_called_them(tracer: Tracer) -> None:
+    assert tracer.where([thinned(range(1000), 100)]) is None
+
+
+def test_the_top_of_a_file(tracer: Tracer, tmp_path: Path) -> None:
+    user = load(tmp_path / "train.py", SOURCE, "train")
+    assert tracer.where([user.TOP]) == made(tmp_path, "TOP =", "<module>", "numpy")
+
+
+def test_the_line_with_most_bytes_is_told(tracer: Tracer, user: Any) -> None:
+    found = tracer.where([user.record(1), user.record(2), user.window(100)])
+    assert found is not None
+    assert found.function == "window"
+
+
+def test_what_is_older_has_no_line(user: Any) -> None:
+    tensor, array = user.Agent().learn(100), user.window(3)
+    tracer = Tracer()
+    tracer.start()
+    assert tracer.where([tensor, array]) is None
+    tracer.stop()
+
+
+def test_after_a_stop_all_is_as_before(user: Any) -> None:
+    tracer = Tracer()
+    tracer.start()
+    tracer.stop()
+    assert not tracemalloc.is_tracing()
+    assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == []
+    assert tracer.where([user.Agent().learn(10)]) is None
+
+
+def test_tracemalloc_of_the_program_stays_on() -> None:
+    tracemalloc.start(3)
+    try:
+        tracer = Tracer()
+        tracer.start()
+        tracer.stop()
+        assert tracemalloc.is_tracing()
+        assert tracemalloc.get_traceback_limit() == 3
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_mode_of_the_program_leaves_arrays_traced(user: Any) -> None:
+    with torch.utils._python_dispatch.TorchDispatchMode():
+        tracer = Tracer()
+        tracer.start()
+    assert tracer.where([user.window(9)]) is not None
+    tracer.stop()
+
+
+PACKAGE = """
+import numpy as np
+
+def build(n):
+    return np.ones((n, n))
+
+def loop(hook):
+    return hook()
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Iterator[Any]:
+    """A library that counts as the user's program, as flatwater does in its own runs."""
+    folder = tmp_path / "site-packages" / "trainer"
+    module = load(folder / "__init__.py", PACKAGE, "trainer")
+    module.__path__ = [str(folder)]
+    sys.modules["trainer"] = module
+    yield module
+    del sys.modules["trainer"]
+
+
+def traced(packages: tuple[str, ...], make: Any) -> str | None:
+    tracer = Tracer(packages)
+    tracer.start()
+    made = tracer.where([make()])
+    tracer.stop()
+    return None if made is None else f"{Path(made.file).parent.name}/{Path(made.file).name} {made.function}"
+
+
+def test_a_library_is_not_where(package: Any, user: Any) -> None:
+    found = traced((), lambda: user.call(package.build, 5))
+    assert found is not None
+    assert found.endswith("train.py call")
+
+
+def test_in_a_run_of_our_own_the_hook_answers_if_there_is_one_and_we_do_if_not(package: Any, user: Any) -> None:
+    hook = traced(("trainer",), lambda: package.loop(lambda: user.call(package.build, 5)))
+    own = traced(("trainer",), lambda: user.call(package.build, 5))
+    assert hook is not None
+    assert hook.endswith("train.py call"), "the program called it, and it called the program"
+    assert own == "trainer/__init__.py build", "whoever started the program is not where"
+
+
+def test_nothing_is_kept_alive(tracer: Tracer, user: Any) -> None:
+    class Watched(np.ndarray):
+        """Weakly referable, as arrays are not."""
+
+    kept = user.window(5).view(Watched)
+    seen = weakref.ref(kept)
+    tracer.where([kept])
+    del kept
+    assert seen() is None

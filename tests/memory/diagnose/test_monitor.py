@@ -1,0 +1,501 @@
+"""From readings to findings, on object graphs that really grow and numbers that say so."""
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.garbage import Search
+from flatwater.memory.diagnose.investigation import STILL
+from flatwater.memory.diagnose.monitor import Monitor
+from flatwater.memory.objects.census import Censuses
+from flatwater.memory.objects.roots import Roots
+from flatwater.memory.series.readings import Reading
+
+MIB = 1 << 20
+
+SOURCE = """
+from collections import deque
+import numpy as np
+import torch
+
+HISTORY = []
+OTHERS = []
+REPLAY = deque(maxlen=CAPACITY)
+
+def act(n):
+    return torch.zeros(n, 1024, 256)
+
+def keep(n):
+    HISTORY.append(act(n))
+
+def keep_others(n):
+    for _ in range(n):
+        OTHERS.append(np.ones((1024, 128)))
+
+def store(n):
+    for _ in range(n):
+        REPLAY.append(np.ones((1024, 128)))
+"""
+
+FLAT = Reading(
+    step=0,
+    resident=400 * MIB,
+    file_mapped=100 * MIB,
+    in_use=200 * MIB,
+    free=10 * MIB,
+    owned={},
+    planned={},
+    limit=2000 * MIB,
+    rates={"learn": 100.0},
+)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[Any]:
+    """A program of the user's, with one container for each way to grow."""
+    path = tmp_path / "train.py"
+    source = SOURCE.replace("CAPACITY", "64")
+    path.write_text(source)
+    module = ModuleType("train")
+    module.__file__ = str(path)
+    sys.modules["train"] = module
+    exec(compile(source, str(path), "exec"), vars(module))
+    yield module
+    del sys.modules["train"]
+    gc.collect()
+
+
+@pytest.fixture
+def monitor() -> Iterator[Monitor]:
+    monitor = Monitor(Roots())
+    yield monitor
+    monitor.close()
+    assert monitor._tracer is not None
+    assert not monitor._tracer.running
+
+
+Step = Callable[[int], Reading]
+
+
+def watch(monitor: Monitor, step: Step, rounds: int) -> dict[int, list[Finding]]:
+    """Findings by the step at which they were told. Real steps take longer than these: a search is waited for."""
+    told = {}
+    for number in range(1, rounds + 1):
+        told[number] = monitor.observe(step(number))
+        if (search := search_of(monitor)) is not None:
+            assert search.ended(60)
+    return {number: found for number, found in told.items() if found}
+
+
+def search_of(monitor: Monitor) -> Search | None:
+    """The look for cyclic garbage that goes on."""
+    return None if monitor._dig is None else monitor._dig.search
+
+
+def grown(step: int, size: float, **changes: Any) -> Reading:
+    """A reading with so many MiB more in use."""
+    more = int(size * MIB)
+    return replace(FLAT, step=step, resident=400 * MIB + more, in_use=200 * MIB + more, **changes)
+
+
+def leaking(user: Any, per_step: int = 1, noise: float = 0.0) -> Step:
+    rng = np.random.default_rng(11)
+
+    def step(number: int) -> Reading:
+        user.keep(per_step)
+        size = sum(tensor.nbytes for tensor in user.HISTORY) / MIB
+        return grown(number, size + noise * rng.normal())
+
+    return step
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_a_leak_is_told_once_with_owner_and_line(user: Any, monitor: Monitor, noise: float) -> None:
+    told = watch(monitor, leaking(user, noise=noise), 30)
+    (at,) = told
+    (found,) = told[at]
+    assert at <= 10
+    assert (found.verdict, found.owner) == ("leak", "train.HISTORY")
+    assert found.made_at is not None
+    assert (Path(found.made_at.file).name, found.made_at.function, found.made_at.operation) == (
+        "train.py",
+        "act",
+        "aten::zeros",
+    )
+    assert found.bytes_per_step == pytest.approx(MIB, rel=0.02)
+    assert found.interval[0] <= found.bytes_per_step <= found.interval[1]
+    assert found.share > 0.8
+    assert monitor.findings()[0].limit_step == pytest.approx(1600, rel=0.02), "1600 MiB were left"
+
+
+def test_a_finding_tells_what_the_newest_census_counted(user: Any, monitor: Monitor) -> None:
+    watch(monitor, leaking(user), 30)
+    (before,) = monitor.findings()
+    monitor.count(seconds=10.0)
+    (now,) = monitor.findings()
+    assert 0 < before.count < now.count == 30
+    assert now.what == "30 × float32[1, 1024, 256]"
+    assert "list of 30" in now.holders
+    assert replace(now, count=before.count, what=before.what, holders=before.holders) == before
+
+
+def test_the_fingerprint_is_the_same_in_a_rerun_with_other_sizes(user: Any) -> None:
+    prints = []
+    for per_step in (1, 2):
+        user.HISTORY.clear()
+        monitor = Monitor(Roots())
+        told = watch(monitor, leaking(user, per_step), 10)
+        prints += [finding.fingerprint for found in told.values() for finding in found]
+    assert len(prints) == 2
+    assert len({*prints}) == 1
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 5, 6])
+def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: int) -> None:
+    """Allocations stay traced until the next burst, whatever its rhythm: no census is taken in vain until then."""
+    traced = []
+    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.tracing))
+
+    def step(number: int) -> Reading:
+        if number % period == 0:
+            user.keep(period)
+        return grown(number, number - number % period)
+
+    told = watch(monitor, step, 12 * period)
+    (found,) = [finding for found in told.values() for finding in found]
+    assert found.owner == "train.HISTORY"
+    assert found.made_at is not None
+    assert found.made_at.function == "act"
+    assert True not in traced
+
+
+def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monitor: Monitor) -> None:
+    traced = 0
+    for number in range(1, 61):
+        if number <= 8:
+            user.keep(2)
+        monitor.observe(grown(number, 2 * min(number, 8)))
+        assert monitor._tracer is not None
+        traced += monitor._tracer.running
+    assert traced <= 1 + STILL
+
+
+def test_a_census_goes_on_between_two_steps(user: Any) -> None:
+    """And is handed over at the next one, as begun at the step at which it was."""
+    told = []
+    censuses = Censuses(Roots(), lambda step, census: told.append((step, census)))
+    for number in range(100):
+        user.keep(1)
+        user.HISTORY.append([[number]] * 1000)
+    censuses.seconds = 1e-9
+    assert censuses.take(1) is None
+    slices = 0
+    while censuses.under_way:
+        censuses.go_on(1e-9)
+        slices += 1
+    assert slices > 1
+    assert told == []
+    censuses.seconds = 1e-9
+    taken = censuses.take(2)
+    assert taken is not None
+    assert taken == told[0]
+    assert taken[0] == 1
+    assert "train.HISTORY" in taken[1].holdings
+
+
+def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> None:
+    step = leaking(user)
+    traced = 0
+    for number in range(1, 61):
+        monitor.observe(step(number))
+        assert monitor._tracer is not None
+        traced += monitor._tracer.running
+    assert traced == 1, "what is known is not looked for again"
+    assert len(monitor.findings()) == 1
+
+
+def test_a_second_leak_is_found_beside_the_first(user: Any, monitor: Monitor) -> None:
+    def step(number: int) -> Reading:
+        user.keep(1)
+        if number > 30:
+            user.keep_others(3)
+        return grown(number, number + 3 * max(0, number - 30))
+
+    told = watch(monitor, step, 70)
+    owners = [finding.owner for found in told.values() for finding in found]
+    assert owners == ["train.HISTORY", "train.OTHERS"]
+    assert max(told) <= 50
+
+
+def filling(user: Any, limit: int) -> Step:
+    def step(number: int) -> Reading:
+        user.store(2)
+        return grown(number, len(user.REPLAY), limit=limit * MIB)
+
+    return step
+
+
+def test_a_filling_has_a_plateau(user: Any, monitor: Monitor) -> None:
+    told = watch(monitor, filling(user, 2000), 60)
+    (at,) = told
+    (found,) = told[at]
+    assert at <= 10
+    assert (found.verdict, found.owner) == ("filling", "train.REPLAY")
+    assert found.plateau_bytes == pytest.approx(64 * MIB, rel=0.02)
+    assert found.plateau_step == 32, "two of 64 a round, from round 1"
+    assert found.limit_step is None, "it is full long before"
+
+
+def test_the_forecast_of_a_filling_that_does_not_fit(user: Any, monitor: Monitor) -> None:
+    told = watch(monitor, filling(user, 440), 12)
+    (found,) = next(iter(told.values()))
+    assert found.verdict == "filling"
+    assert found.limit_step == pytest.approx(20, rel=0.1), "40 MiB are left, at two a round"
+
+
+def test_near_the_limit_nothing_is_traced(user: Any, monitor: Monitor) -> None:
+    step = filling(user, 430)
+    told = []
+    for number in range(1, 12):
+        told += monitor.observe(step(number))
+        assert monitor._tracer is not None
+        assert not monitor._tracer.running
+    assert [(finding.owner, finding.made_at) for finding in told] == [("train.REPLAY", None)]
+
+
+def test_tracing_ends_where_the_limit_comes_near(user: Any, monitor: Monitor) -> None:
+    """Also while the next burst is waited for."""
+    assert monitor._tracer is not None
+    number = 0
+    while not monitor._tracer.running:
+        number += 1
+        if number % 6 == 0:
+            user.keep(6)
+        assert number < 72
+        monitor.observe(grown(number, number - number % 6))
+    monitor.observe(grown(number + 1, number - number % 6))
+    assert monitor._tracer.running
+    near = grown(number + 2, number - number % 6)
+    monitor.observe(replace(near, limit=near.resident + MIB))
+    assert not monitor._tracer.running
+
+
+NUMBERS: dict[str, tuple[str, Step]] = {
+    "retention": ("the C allocator", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, free=(10 + n) * MIB)),
+    "mapped": ("mapped files", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, file_mapped=(100 + n) * MIB)),
+    "native": ("memory outside of Python", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB)),
+}
+
+
+@pytest.mark.parametrize("verdict", NUMBERS)
+def test_what_no_object_holds_is_told_by_numbers(monitor: Monitor, verdict: str) -> None:
+    owner, step = NUMBERS[verdict]
+    told = watch(monitor, step, 40)
+    assert [(f.verdict, f.owner) for found in told.values() for f in found] == [(verdict, owner)]
+    assert min(told) <= 11
+    assert monitor.findings()[0].bytes_per_step == pytest.approx(MIB, rel=0.01)
+    assert monitor.findings()[0].limit_step == 1600
+
+
+def test_declared_state_is_touched_up_to_its_plan_and_leaks_beyond(monitor: Monitor) -> None:
+    def step(number: int) -> Reading:
+        owned = {"replay.rows": min(number, 30) * MIB, "nets": 5 * MIB, "history": 2 * number * MIB}
+        planned = {"replay.rows": 30 * MIB, "nets": 5 * MIB, "history": 1 * MIB}
+        more = sum(owned.values())
+        return replace(FLAT, step=number, resident=400 * MIB + more, owned=owned, planned=planned)
+
+    told = watch(monitor, step, 20)
+    found = {f.owner: f for f in monitor.findings()}
+    assert min(told) <= 6
+    assert {owner: f.verdict for owner, f in found.items()} == {"replay.rows": "filling", "history": "leak"}
+    assert found["replay.rows"].plateau_bytes == 30 * MIB
+    assert found["replay.rows"].plateau_step == 30
+    assert found["replay.rows"].share == pytest.approx(1 / 3, rel=0.02)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_declared_state_that_fills_in_stairs_is_told_while_it_fills(monitor: Monitor, *, full: bool) -> None:
+    """A huge page of 2 MiB at every fifth reading: no five readings make a line."""
+
+    def step(number: int) -> Reading:
+        held = 40 if full else min(40, 2 * (number // 5))
+        owned = {"replay.rows": held * MIB}
+        return replace(FLAT, step=number, resident=(400 + held) * MIB, owned=owned, planned={"replay.rows": 40 * MIB})
+
+    told = watch(monitor, step, 60)
+    assert [(f.verdict, f.owner) for found in told.values() for f in found] == [("filling", "replay.rows")] * (not full)
+    if not full:
+        assert monitor.findings()[0].plateau_bytes == 40 * MIB
+        assert monitor.findings()[0].plateau_step == pytest.approx(100, abs=6)
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+        self.prices = np.ones((1024, 128))
+
+
+@pytest.fixture
+def _no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+def dropping(number: int) -> Reading:
+    """A round that leaves a cycle of a MiB behind."""
+    Cycle()
+    return grown(number, number)
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_cyclic_garbage_is_told_with_its_line(monitor: Monitor) -> None:
+    told = watch(monitor, dropping, 20)
+    ((found,),) = told.values()
+    assert (found.verdict, found.owner) == ("leak", "cyclic garbage")
+    assert found.made_at is not None
+    assert found.made_at.function == "Cycle.__init__"
+    assert "Cycle" in found.what
+
+
+def searching(monitor: Monitor, since: int = 0) -> int:
+    """The round after `since` in which garbage is looked for; each leaves some."""
+    for number in range(since + 1, since + 20):
+        monitor.observe(dropping(number))
+        if search_of(monitor) is not None:
+            return number
+    raise AssertionError("no search was begun")
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_a_monitor_that_is_closed_leaves_no_search_behind(monitor: Monitor) -> None:
+    searching(monitor)
+    search = search_of(monitor)
+    assert search is not None
+    monitor.close()
+    assert search.ended()
+    assert search.garbage() is None
+    assert search_of(monitor) is None
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_a_reading_does_not_wait_for_the_search(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = []
+    monkeypatch.setattr(Search, "ended", lambda _, seconds=0.0: waits.append(seconds))
+    began = searching(monitor)
+    search = search_of(monitor)
+    for number in range(began + 1, began + 10):
+        assert monitor.observe(dropping(number)) == []
+    assert set(waits) == {0.0}
+    assert search_of(monitor) is search, "one at a time, and it goes on"
+    monitor.conclude()
+    assert waits[-1] == 2.0
+
+
+@pytest.mark.usefixtures("_no_collection")
+def test_at_the_end_the_search_under_way_is_heard(monitor: Monitor) -> None:
+    since = searching(monitor)
+    first = search_of(monitor)
+    assert first is not None
+    assert first.ended(60)
+    monitor.observe(dropping(since + 1))
+    searching(monitor, since + 1)
+    second = search_of(monitor)
+    assert second is not None
+    assert second.ended(60)
+    assert [found.owner for found in monitor.conclude()] == ["cyclic garbage"]
+
+
+def test_a_phase_that_slows_down_is_named(monitor: Monitor) -> None:
+    rng = np.random.default_rng(2)
+
+    def step(number: int) -> Reading:
+        rates = {"explore": 50 + rng.normal(), "learn": 100 / (1 + 0.1 * number) + rng.normal()}
+        return replace(FLAT, step=number, rates=rates)
+
+    told = watch(monitor, step, 40)
+    assert [(f.verdict, f.owner) for found in told.values() for f in found] == [("slowdown", "learn")]
+
+
+def test_a_program_that_ends_early_is_judged_by_its_last_two_readings(monitor: Monitor) -> None:
+    for number in range(12):
+        assert monitor.observe(replace(FLAT, step=number, rates={"learn": 100 / (1 + 0.5 * number)})) == []
+    assert [(found.verdict, found.owner) for found in monitor.conclude()] == [("slowdown", "learn")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_flat_program_is_never_reported(user: Any, seed: int) -> None:
+    """Noise, a warm-up, a step as from a cache that is filled once, and a program that holds what it held."""
+    rng = np.random.default_rng(seed)
+    user.keep(8)
+
+    def step(number: int) -> Reading:
+        warm = 80 * (1 - np.exp(-number / 2)) + (20 if number > 25 else 0)
+        return replace(
+            grown(number, warm + rng.normal()),
+            file_mapped=int((100 + rng.normal()) * MIB),
+            free=int((10 + abs(3 * rng.normal())) * MIB),
+            rates={"learn": 100 + 5 * rng.normal()},
+        )
+
+    monitor = Monitor(Roots())
+    assert watch(monitor, step, 60) == {}
+    monitor.close()
+
+
+def test_a_container_that_grows_with_the_warm_up_alone_is_not_reported(user: Any, monitor: Monitor) -> None:
+    def step(number: int) -> Reading:
+        if number <= 4:
+            user.keep(1)
+        return grown(number, min(number, 4))
+
+    assert watch(monitor, step, 40) == {}
+
+
+def test_on_demand_small_growth_is_told_at_the_next_reading(user: Any, monitor: Monitor) -> None:
+    step = leaking(user)
+    monitor.observe(step(1))
+    monitor.examine()
+    (found,) = monitor.observe(step(2))
+    assert (found.owner, found.verdict) == ("train.HISTORY", "leak")
+    assert found.made_at is not None
+
+
+def test_without_a_trace_the_owner_is_told_without_a_line(user: Any) -> None:
+    monitor = Monitor(Roots(), trace=False)
+    (found,) = next(iter(watch(monitor, leaking(user), 10).values()))
+    assert (found.owner, found.made_at) == ("train.HISTORY", None)
+
+
+def test_a_monitor_that_is_closed_keeps_nothing(user: Any) -> None:
+    monitor = Monitor(Roots())
+    step = leaking(user)
+    for number in range(1, 7):
+        monitor.observe(step(number))
+    assert monitor._tracer is not None
+    assert monitor._tracer.running
+    monitor.close()
+    assert not monitor._tracer.running
+
+
+def test_a_reading_of_the_same_step_is_passed_over(monitor: Monitor) -> None:
+    for _ in range(20):
+        assert monitor.observe(grown(3, 0)) == []
+    assert monitor.findings() == []
+
+
+def test_a_reading_without_suspicion_is_cheap(monitor: Monitor) -> None:
+    owned = {f"population.actor.{n}": MIB for n in range(100)}
+    watch(monitor, lambda number: replace(FLAT, step=number, owned=owned, planned=owned), 1000)
+    # 0.2 ms are promised; five times as much passes on a busy machine.
+    assert 0 < monitor.cost_seconds < 1.0

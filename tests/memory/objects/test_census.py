@@ -1,0 +1,480 @@
+"""What a census counts, what it leaves alone, and what it leaves behind."""
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatwater.memory.objects.census import DRAW, FEW, Census, Counting, begin_census, count_, take_census
+from flatwater.memory.objects.instances import attributes
+from flatwater.memory.objects.roots import Roots
+from flatwater.memory.objects.walk import estimate
+
+ROOTS = Roots()
+Load = Callable[[str], ModuleType]
+
+
+def test_what_two_places_hold_is_counted_once(load: Load) -> None:
+    """Aliases, views, a tensor and the array on its memory: one storage."""
+    load("""
+        import numpy as np
+        import torch
+        array = np.zeros(100_000)
+        again, view, table = array, array[10:], {"same": array}
+        tensor = torch.from_numpy(array)
+    """)
+    holdings = take_census(ROOTS).holdings
+    assert sum(h.bytes for h in holdings.values() if h.parent is None and h.path.startswith("train.")) == pytest.approx(
+        800_000, rel=0.01
+    )
+
+
+def test_the_shallowest_holder_owns(load: Load) -> None:
+    """Even where a deeper one comes first."""
+    load("""
+        deep = {"a": {"b": {"c": (data := bytearray(50_000))}}}
+        shallow = data
+        del data
+    """)
+    holdings = take_census(ROOTS).holdings
+    assert holdings["train.shallow"].bytes > 50_000 > holdings["train.deep"].bytes
+
+
+def test_parameters_are_the_model_s_even_where_a_graph_is_nearer(load: Load) -> None:
+    load("""
+        import torch
+        class Trainer:
+            def __init__(self):
+                self.parts = {"nets": {"policy": torch.nn.Linear(300, 300)}}
+        trainer = Trainer()
+        loss = trainer.parts["nets"]["policy"](torch.ones(1, 300, requires_grad=True)).sum()
+    """)
+    holdings = take_census(ROOTS).holdings
+    assert holdings["train.loss"].bytes < 10_000
+    assert holdings["train.trainer.parts['nets']['policy'].weight"].bytes == pytest.approx(300 * 300 * 4, rel=0.01)
+
+
+@given(
+    sizes=st.lists(st.integers(900, 1100), min_size=25, max_size=2000),
+    shared=st.integers(0, 10**9),
+)
+def test_the_estimate_counts_a_shared_base_once(sizes: list[int], shared: int) -> None:
+    """Items that differ by a tenth are estimated to a tenth, whatever the first one has besides."""
+    step = -(-len(sizes) // DRAW)
+    drawn = [sizes[i] + (shared if i == 0 else 0) for i in range(0, len(sizes), step)]
+    whole = estimate(sum(drawn), max(drawn), len(drawn), len(sizes))
+    items = 1000 * len(sizes)
+    assert abs(whole - shared - items) <= 0.1 * items + 200
+
+
+@pytest.mark.parametrize("count", [3, 24, 25, 1000])
+@pytest.mark.parametrize("kind", ["list", "tuple", "set", "dict", "deque", "frozenset"])
+def test_containers_are_sized_to_a_tenth(load: Load, kind: str, count: int) -> None:
+    made = f"{kind}((i, bytes([i % 256]) * (900 + i % 200)) for i in range(1000, {1000 + count}))"
+    program = load(f"""
+        from collections import deque
+        held = {made}
+    """)
+    pairs = program.held.items() if kind == "dict" else program.held
+    shells = 0 if kind == "dict" else sum(sys.getsizeof(pair) for pair in pairs)
+    true = sys.getsizeof(program.held) + shells + sum(28 + sys.getsizeof(data) for _, data in pairs)
+    holding = take_census(ROOTS).holdings["train.held"]
+    assert holding.length == count
+    assert holding.bytes == pytest.approx(true, rel=0.1)
+
+
+def test_nothing_lives_longer_for_having_been_counted(load: Load) -> None:
+    """Not after `forget`, and not in the snapshot that a running frame keeps of its locals."""
+    program = load("""
+        class Thing:
+            pass
+        HELD = [Thing()]
+        def play(look):
+            things = [Thing() for _ in range(3)]
+            look(things)
+            things.clear()
+            del things
+            return look(None)
+    """)
+    watched: list[weakref.ref[object]] = [weakref.ref(program.HELD[0])]
+    censuses = []
+
+    def look(things: list[object] | None) -> int:
+        watched.extend(weakref.ref(thing) for thing in things or [])
+        del things
+        censuses.append(take_census(ROOTS).forget())
+        return sum(ref() is not None for ref in watched[1:])
+
+    gc.disable()  # what only a cycle keeps would be found out
+    try:
+        assert program.play(look) == 0
+        program.HELD.clear()
+        assert watched[0]() is None
+    finally:
+        gc.enable()
+    assert len(watched) == 4
+    assert "play() in train.py: things" in censuses[0].holdings
+
+
+def test_a_census_that_has_not_forgotten_keeps_what_it_counted(load: Load) -> None:
+    program = load("HELD = [[1.5]]")
+    census = take_census(ROOTS)
+    assert census.live["train.HELD[*]"] is program.HELD[0]
+    assert census.forget().live == {}
+    assert census.forget().holdings == census.holdings
+
+
+def test_no_code_of_the_program_runs(load: Load) -> None:
+    """Properties, lookups, sizes, lengths, iteration, equality: each would tell on itself."""
+    program = load("""
+        calls = []
+        def tell(name):
+            def method(*_, **__):
+                calls.append(name)
+                raise AssertionError(name)
+            return method
+        class Meta(type):
+            __getattribute__ = tell("meta")
+        class Shy:
+            def __init__(self):
+                object.__setattr__(self, "held", bytearray(10_000))
+            value = property(tell("property"))
+            for name in ("getattribute", "getattr", "sizeof", "len", "iter", "eq", "hash", "repr", "bool"):
+                locals()[f"__{name}__"] = tell(name)
+        class ShyList(list):
+            __len__, __iter__, __getitem__, __sizeof__ = map(tell, ("len", "iter", "item", "sizeof"))
+        class ShyDict(dict):
+            keys, values, items, __iter__, __len__ = map(tell, ("keys", "values", "items", "iter", "len"))
+        class Odd(metaclass=Meta):
+            pass
+        shy, names, table = Shy(), ShyList([bytearray(5000)]), ShyDict(a=bytearray(5000))
+    """)
+    holdings = take_census(ROOTS).holdings
+    assert program.calls == []
+    assert holdings["train.shy.held"].bytes > 10_000
+    assert holdings["train.names"].bytes > 5000
+    assert holdings["train.table['a']"].bytes > 5000
+
+
+def test_modules_that_import_on_first_use_stay_asleep(load: Load) -> None:
+    program = load("touched = []")
+
+    class Lazy(ModuleType):
+        def __getattribute__(self, name: str) -> object:
+            program.touched.append(name)
+            return super().__getattribute__(name)
+
+    sys.modules["train_lazily"] = Lazy("train_lazily")
+    try:
+        take_census(ROOTS)
+        seen = list(program.touched)
+    finally:
+        del sys.modules["train_lazily"]
+    assert seen == []
+
+
+def test_a_walk_that_is_too_long_says_so(load: Load) -> None:
+    load("""
+        def grow(depth):
+            return {name: grow(depth - 1) for name in "abcdefghijklmnopqrst"} if depth else [0.5]
+        tree = grow(3)
+    """)
+    whole = take_census(ROOTS)
+    short = take_census(ROOTS, most=500)
+    assert not whole.truncated
+    assert whole.visited > 8000
+    assert short.truncated
+    assert short.visited <= 500
+
+
+def test_a_long_walk_begins_again_with_fewer_items(load: Load) -> None:
+    """A hundred figures of 8000 objects each: twenty-four would be 200,000, six are not."""
+    load("""
+        def grow(depth):
+            return {name: grow(depth - 1) for name in "abcdefghijklmnopqrst"} if depth else [0.5]
+        figures = [grow(3) for _ in range(100)]
+    """)
+    census = take_census(ROOTS)
+    assert not census.truncated
+    assert 40_000 < census.visited < 80_000
+    table = sys.getsizeof(dict.fromkeys("abcdefghijklmnopqrst"))
+    whole = 100 * (8000 * sys.getsizeof([0.5]) + 421 * table)
+    assert census.holdings["train.figures"].bytes == pytest.approx(whole, rel=0.1)
+
+
+def test_chains_and_cycles_end(load: Load) -> None:
+    load("""
+        class Node:
+            def __init__(self, before):
+                self.before, self.after = before, None
+                if before: before.after = self
+        first = node = Node(None)
+        for _ in range(5000):
+            node = Node(node)
+        del node
+        cells = None
+        for _ in range(5000):
+            cells = (0.5, cells)
+    """)
+    census = take_census(ROOTS)
+    mine = [path for path in census.holdings if path.startswith(("train.first", "train.cells"))]
+    assert len(mine) < 40
+    assert max(map(len, mine)) < 200
+    assert census.holdings["train.first.after"].length == 5000
+    cell = sys.getsizeof((1, 2)) + 15 & -16  # as the allocator rounds it
+    assert census.holdings["train.cells"].bytes == pytest.approx(5000 * cell, rel=0.05)
+
+
+def test_frames_of_other_threads_and_what_threads_were_given(load: Load) -> None:
+    program = load("""
+        import threading
+        begun, end = threading.Event(), threading.Event()
+        def work(given):
+            waiting = [bytearray(20_000)]
+            begun.set()
+            end.wait()
+    """)
+    threading.Thread(target=program.work, args=(bytearray(30_000),), daemon=True).start()
+    program.begun.wait()
+    holdings = take_census(ROOTS).holdings
+    program.end.set()
+    assert holdings["work() in train.py: waiting"].bytes > 20_000
+    assert holdings["work() in train.py: given"].bytes > 30_000
+
+
+HOLDS = {
+    "train.held.<locals of make>.held": """
+        def make():
+            held = bytearray(10**5)
+            yield
+        held = make()
+        next(held)""",
+    "train.held.slot": """
+        class Box:
+            __slots__ = ("slot",)
+        held = Box()
+        held.slot = bytearray(10**5)""",
+    "train.held.<argument of print>": "import functools\nheld = functools.partial(print, bytearray(10**5))",
+    "train.held.<self of act>.data": """
+        class Box:
+            def act(self): ...
+        box = Box()
+        box.data = bytearray(10**5)
+        held = box.act
+        del box""",
+    "train.held.<attribute of held>.memo": "def held(): ...\nheld.memo = bytearray(10**5)",
+    "train.held.<default of held>": "def held(a=bytearray(10**5)): ...",
+    "train.held[*].<traceback>.<locals of fail>.big": """
+        def fail():
+            big = bytearray(10**5)
+            raise ValueError
+        held = []
+        try:
+            fail()
+        except ValueError as error:
+            held.append(error)""",
+    "train.held.grad": "import torch\nheld = torch.ones(25000, requires_grad=True)\nheld.sum().backward()",
+    "train.storage": "import torch\nstorage = torch.zeros(25000).untyped_storage()",
+    "train.sparse": "import torch\nsparse = torch.ones(50, 100).to_sparse()",
+    "train.objects[*]": "import numpy as np\nobjects = np.array([bytearray(10**5), None], object)",
+    "train.table": "import polars\ntable = polars.DataFrame({'a': [0.5] * 12500})",
+    "train.numbers": "import array\nnumbers = array.array('d', [0.5] * 12500)",
+    "train.file": "import io\nfile = io.BytesIO(bytes(10**5))",
+    "train.Held.shared": "class Held:\n    shared = bytearray(10**5)",
+}
+
+
+@pytest.mark.parametrize("path", HOLDS)
+def test_each_way_of_holding(load: Load, path: str) -> None:
+    """A hundred thousand bytes, wherever they hide."""
+    load(HOLDS[path])
+    assert take_census(ROOTS).holdings[path].bytes == pytest.approx(100_000, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import weakref\nclass A: ...\ndef f(): ...\nheld = weakref.WeakValueDictionary()",
+        "import numpy as np, tempfile\nwith tempfile.TemporaryFile() as f: held = np.memmap(f, shape=10**5, mode='w+')",
+        "import torch\nheld = torch.zeros(10**6, device='meta')",
+        "import json as held",
+        "from json import JSONDecoder as held",
+    ],
+)
+def test_what_takes_no_memory_of_the_program(load: Load, source: str) -> None:
+    load(source)
+    holding = take_census(ROOTS).holdings.get("train.held")
+    assert holding is None or holding.bytes < 2000
+
+
+def test_saved_tensors_are_not_unpacked(load: Load) -> None:
+    """Reading `_saved_*` would run the hooks, as a checkpointed forward; and raise after an edit in place."""
+    program = load("""
+        import torch
+        unpacked = []
+        def unpack(packed):
+            unpacked.append(packed)
+            return packed[0]
+        x = torch.ones(1000, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (t, bytearray(50_000)), unpack):
+            packed = (x * 2).tanh()
+        y = x * 1.5
+        edited = y.tanh()
+        with torch.no_grad():
+            edited.add_(1)
+    """)
+    holdings = take_census(ROOTS).holdings
+    assert program.unpacked == []
+    assert holdings["train.packed"].bytes > 50_000
+    assert "train.edited.<graph>" in holdings
+
+
+def test_no_collection_runs_while_it_counts(load: Load) -> None:
+    """It would free what is to be counted, and take longer than the census. A low threshold makes it run soon."""
+    load("tree = [[[i] for i in range(20)] for _ in range(20)]")
+    begun = []
+
+    def note(phase: str, _info: dict[str, int]) -> None:
+        begun.extend([phase] if phase == "start" else [])
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(20)
+    try:
+        take_census(ROOTS)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(note)
+    assert len(begun) <= 3
+
+
+TREE = """
+    def grow(depth):
+        return {name: grow(depth - 1) for name in "abcdefghij"} if depth else [0.5]
+    tree = grow(3)
+"""
+
+
+def in_slices(counting: Counting) -> tuple[Census, int]:
+    """A census of slices that take no time: each opens a few objects, or adds a few up."""
+    for slices in range(1, 10_000):
+        census = count_(counting, 0.0)
+        if census is not None:
+            return census, slices
+    raise AssertionError("it never ends")
+
+
+def test_in_slices_it_counts_what_it_counts_at_once(load: Load) -> None:
+    load(TREE)
+    whole = take_census(ROOTS)
+    census, slices = in_slices(begin_census(ROOTS))
+    assert slices > 30
+    mine = {path: held for path, held in whole.holdings.items() if path.startswith("train.")}
+    assert mine
+    assert {path: census.holdings[path] for path in mine} == mine
+
+
+def test_between_slices_no_array_is_kept_and_no_list_for_long(load: Load) -> None:
+    program = load(
+        TREE
+        + """
+    import numpy as np
+    import torch
+    class Thing:
+        pass
+    later = {"a": {"b": {"c": [Thing(), np.zeros(10), torch.zeros(10), torch.ones(3, requires_grad=True).exp()]}}}
+    """
+    )
+    watched = [weakref.ref(held) for held in program.later["a"]["b"]["c"]]
+    counting = begin_census(ROOTS)
+    for _ in range(3):
+        assert count_(counting, 0.0) is None
+    program.later.clear()
+    assert count_(counting, 0.0) is None
+    assert count_(counting, 0.0) is None
+    assert [ref() for ref in watched] == [None] * 4
+    census, _ = in_slices(counting)
+    assert "train.tree['a']" in census.holdings
+
+
+def test_a_census_survives_what_the_program_does_between_its_slices(load: Load) -> None:
+    program = load(TREE)
+    counting = begin_census(ROOTS)
+    for turn in range(10):
+        count_(counting, 0.0)
+        program.tree[f"new{turn}"] = [turn]
+        program.tree.pop("abcdefghij"[turn])
+    census, _ = in_slices(counting)
+    assert census.holdings["train.tree"].length == 10
+    assert all(path in census.live for path in census.holdings)
+    assert gc.isenabled()
+
+
+def test_an_entry_of_a_big_dict_is_sized_with_its_key(load: Load) -> None:
+    """Large values under small keys: keys do not stand for values."""
+    program = load("""
+        held = {i: bytes(30_000) + bytes([i]) for i in range(200)}
+    """)
+    true = sys.getsizeof(program.held) + sum(32 + sys.getsizeof(data) for data in program.held.values())
+    counting = begin_census(ROOTS)
+    counting.walking.walk.draw = FEW
+    census = None
+    while census is None:
+        census = count_(counting, 1.0)
+    assert census.holdings["train.held"].bytes == pytest.approx(true, rel=0.01)
+
+
+def test_a_census_in_slices_tells_the_step_at_which_each_container_was_opened(load: Load) -> None:
+    load("""
+        early = [float(i) for i in range(10)]
+        late = {"deep": [[float(i)] for i in range(20)]}
+    """)
+    counting, step, census = begin_census(ROOTS), 0, None
+    while census is None:
+        step += 1
+        census = count_(counting, 0.0, step)
+    steps = [holding.step for path, holding in census.holdings.items() if path.startswith("train.")]
+    assert steps == sorted(steps)
+    assert 1 <= steps[0] < steps[-1] <= step
+
+
+class Plain:
+    """Holds what no name of its class leads to, once it is told so."""
+
+    tag = None
+
+    def __init__(self) -> None:
+        self.rows = [bytearray(10)]
+        self.none = None
+        self.again = self.rows
+
+    @property
+    def counted(self) -> int:
+        raise AssertionError("no property runs")
+
+    def told(self) -> tuple[int, None]:
+        return self.counted, self.tag
+
+
+def made_a_dict(obj: object) -> bool:
+    return any(type(held) is dict for held in gc.get_referents(obj))
+
+
+def test_attributes_are_read_without_making_the_dict_of_an_instance() -> None:
+    """It would take memory, and slow the program down from then on (`bench_watch.py --parts steps`)."""
+    plain = Plain()
+    read = attributes(Plain)(plain)
+    assert read == [(".rows", plain.rows), (".none", None), (".again", plain.rows)]
+    assert not made_a_dict(plain)
+
+
+def test_attributes_of_other_names_are_read_from_the_dict() -> None:
+    plain = Plain()
+    setattr(plain, "dyn" + "amic", (1, 2))
+    assert dict(attributes(Plain)(plain))[".dynamic"] == (1, 2)

@@ -1,0 +1,110 @@
+"""Whose code it is, and where the walk begins."""
+
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import flatwater
+from flatwater.memory.objects import census
+from flatwater.memory.objects.locals import locals_of
+from flatwater.memory.objects.roots import Roots, is_user_file, named_roots
+
+Load = Callable[[str], ModuleType]
+PACKAGE = Path(flatwater.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("file", "users"),
+    [
+        ("/home/me/train.py", True),
+        ("train.py", True),
+        ("/home/me/.venv/lib/python3.11/site-packages/torch/nn/modules/module.py", False),
+        ("/usr/lib/python3/dist-packages/yaml/__init__.py", False),
+        (sysconfig.get_path("stdlib") + "/json/decoder.py", False),
+        (sysconfig.get_path("stdlib") + "_of_mine/train.py", True),
+        ("<string>", True),
+        ("<stdin>", True),
+        ("<ipython-input-3-abc>", True),
+        ("<frozen importlib._bootstrap>", False),
+        ("<__array_function__ internals>", False),
+        (str(PACKAGE / "runs" / "session.py"), False),
+        (census.__file__, False),
+    ],
+)
+def test_whose_file_it_is(file: str, users: bool) -> None:  # noqa: FBT001
+    assert is_user_file(file) is users
+
+
+def test_a_package_can_be_counted_in_but_the_tool_never() -> None:
+    assert is_user_file(str(PACKAGE / "runs" / "session.py"), ("flatwater",))
+    assert not is_user_file(census.__file__, ("flatwater",))
+    assert not is_user_file(str(PACKAGE) + "_of_others/session.py".replace("_of", "/memory/objects_of"), ("flatwater",))
+
+
+def test_roots_are_globals_locals_and_registries(load: Load) -> None:
+    program = load("""
+        LIST = [1.5]
+        def play(look):
+            score = 2.5
+            return look()
+    """)
+    roots = program.play(lambda: dict(named_roots(Roots())))
+    assert roots["train.LIST"] is program.LIST
+    assert roots["play() in train.py: score"] == 2.5
+    assert "logging's handlers" in roots
+    assert not any(path.startswith(("json.", "torch.", "flatwater.")) for path in roots)
+
+
+def test_outer_frames_come_before_the_frames_that_they_call(load: Load) -> None:
+    program = load("""
+        def inner(look, given): return look()
+        def main(look):
+            kept = object()
+            return inner(look, kept)
+    """)
+    paths = [path for path, _ in program.main(lambda: list(named_roots(Roots())))]
+    assert paths.index("main() in train.py: kept") < paths.index("inner() in train.py: given")
+
+
+def test_a_dict_of_locals_that_the_program_has_is_left_alone(load: Load) -> None:
+    """Up to Python 3.12 it is the very dict that the frame keeps."""
+    program = load("""
+        def play(look):
+            score = 2.5
+            settings = locals()
+            look()
+            return settings
+    """)
+    settings = program.play(lambda: list(named_roots(Roots())))
+    assert settings["score"] == 2.5
+
+
+def test_what_the_program_writes_into_its_locals_stays(load: Load) -> None:
+    program = load("""
+        def play(look):
+            score = 2.5
+            settings = locals()
+            settings["score"], settings["other"] = 9, 7
+            look()
+            return settings
+    """)
+    settings = program.play(lambda: list(named_roots(Roots())))
+    assert (settings["score"], settings["other"]) == (9, 7)
+
+
+def test_globals_of_code_that_runs_in_a_dict_are_roots() -> None:
+    """As under a profiler or tracer: the dict is no module's."""
+    space = {"__name__": "__main__", "__file__": "/home/me/script.py", "look": lambda: dict(named_roots(Roots()))}
+    exec(compile("kept = [1.5]\nroots = look()", "/home/me/script.py", "exec"), space)
+    assert space["roots"]["script.kept"] is space["kept"]
+
+
+def test_reading_locals_leaves_no_reference() -> None:
+    thing = [object()]
+    before = sys.getrefcount(thing)
+    assert locals_of(sys._getframe())["thing"] is thing
+    assert sys.getrefcount(thing) == before
