@@ -19,7 +19,7 @@ class LearnerConfig:
     """ddpg, td3: a reward one step later counts this much."""
     tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
     """ddpg, td3: share of the way that the target networks move to the online ones at each update."""
-    actor_lr: Rate = 1e-3
+    actor_lr: Rate = 2e-3
     """Learning rate of the actors (AdamW)."""
     critic_lr: Rate = 1e-3
     """ddpg, td3: learning rate of the critics (AdamW)."""
@@ -27,7 +27,7 @@ class LearnerConfig:
     """Decoupled: each step shrinks every weight by this share of the learning rate. 0 gives Adam."""
     grad_clip: Weight = 1.0
     """Largest gradient norm of one member's network; longer gradients are scaled down to it. 0 turns it off."""
-    updates: Count = 64
+    updates: Count = 48
     """Updates of each member in a round."""
     micro_batches: Count = 1
     """Batches whose gradients are averaged for one update: more of them need no more memory."""
