@@ -34,9 +34,9 @@ class LearnerConfig:
     batch_size: Count = 32
     """Transitions of each member in one micro-batch; days with hindsight."""
     stretches: Count | None = None
-    """hindsight: a batch is so many stretches of consecutive days, of which each day is encoded once: the more, the less
-    its days have in common; the fewer, the cheaper a long context is. Divides `batch_size`. Left out: as many as read
-    at most 20 rows of the panel for each day: days by themselves up to a context of 20, one stretch where it is long."""
+    """hindsight: a batch is so many stretches of consecutive days, of which each day is encoded once: the more, the
+    less its days have in common; the fewer, the cheaper a long context is. Divides `batch_size`. Left out: as many as
+    read at most 20 rows of the panel a day: days by themselves up to a context of 20, one stretch where it is long."""
     policy_delay: Number = 2
     """td3: the actor and the targets move at every n-th update."""
     target_noise: Annotated[float, Bounds(0, 100)] = 0.2

@@ -59,7 +59,7 @@ class Trunk:
     """[K] column numbers."""
     context: Tensor
     """[C] numbers of the columns that cannot be bought: an index, a lead, a state of the economy. What they say would
-    drown among the others, and each of them means something of its own: they have an attention that knows them apart."""
+    drown among the others, and each means something of its own: they have an attention that knows them apart."""
 
     def embed(self, params: Params, tokens: Float[Tensor, "P M N W"], today: Float[Tensor, "P M N F"]) -> Embedding:
         """Attend over the columns. A column whose features of the day are all exactly 0 is missing."""
