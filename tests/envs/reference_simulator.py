@@ -118,8 +118,9 @@ def closes(position: Position, day: int, feed: Feed, config: TradingConfig, *, i
 
 
 def pays(position: Position, config: TradingConfig) -> float:
-    gain = 100 * (position.exit_price / position.entry_price - 1)
-    return position.coefficient * gain * (config.reward.loss_factor if gain < 0 else 1)
+    paid = position.entry_price * config.account.purchase_factor
+    gain = 100 * (position.exit_price * config.account.sale_factor - paid) / paid
+    return gain * (config.reward.loss_factor if gain < 0 else 1)
 
 
 def buys(

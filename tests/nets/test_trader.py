@@ -1,5 +1,6 @@
 """Actor and critic of a trader: missing data, attention, the two ways to act, gradients."""
 
+import pytest
 import torch
 
 from flatwater.nets.config import NetConfig
@@ -12,7 +13,7 @@ INVESTABLE = torch.tensor([0, 2, 4])
 
 def trader(*, account: bool = False) -> tuple[TraderActor, TraderCritic, Params, Params]:
     config = NetConfig(channels=6, hidden=8)
-    actor, critic = build_trader(config, context=C, features=F, investable=INVESTABLE, account=account)
+    actor, critic = build_trader(config, context=C, features=F, columns=N, investable=INVESTABLE, account=account)
     rng = torch.Generator().manual_seed(0)
     blocks = [torch.empty(P, net.layout.size, dtype=torch.float64) for net in (actor, critic)]
     for block, net in zip(blocks, (actor, critic), strict=True):
@@ -45,6 +46,42 @@ def test_a_missing_column_gets_no_attention_and_changes_nothing() -> None:
     torch.testing.assert_close(actor(params, MarketObs(windows)), actor(params, MarketObs(other)), rtol=0, atol=0)
 
 
+def test_the_columns_that_cannot_be_bought_are_told_apart() -> None:
+    """Columns 1 and 3 have an attention of their own, which knows which of them is which."""
+    actor, _, params, _ = trader()
+    windows = some_windows()
+    windows[:, :, 3] = windows[:, :, 1]
+    among = actor.trunk.of_windows(params, windows).attention[:, :, 2:]
+    torch.testing.assert_close(among[..., 1], among[..., 3])
+    assert (among[..., INVESTABLE] == 0).all()
+
+    params["context.column"][:, 1] = 3.0
+    among = actor.trunk.of_windows(params, windows).attention[:, :, 2:]
+    assert (among[..., 3] > 10 * among[..., 1]).all(), "column 3 is the second of them"
+
+
+def test_the_market_decides_how_much_a_token_counts() -> None:
+    """What sets two instruments apart is another thing under another context, as a sum of both would not allow."""
+    actor, _, params, _ = trader()
+    windows = some_windows()
+    other = windows.clone()
+    other[:, :, [1, 3]] += 2
+    apart = []
+    for x in (windows, other):
+        hidden = actor.hidden(params, actor.trunk.of_windows(params, x))
+        apart.append(hidden[:, :, 0] - hidden[:, :, 1])
+    assert ((apart[0] - apart[1]).abs() > 1e-3).float().mean() > 0.9
+
+
+def test_context_that_is_missing_today_says_nothing() -> None:
+    actor, _, params, _ = trader()
+    windows = some_windows()
+    windows[:, :, [1, 3], -1] = 0
+    other = windows.clone()
+    other[:, :, [1, 3], :-1] += 5
+    torch.testing.assert_close(actor(params, MarketObs(windows)), actor(params, MarketObs(other)), rtol=0, atol=0)
+
+
 def test_a_missing_instrument_gets_the_lowest_coefficient() -> None:
     actor, _, params, _ = trader()
     windows = some_windows()
@@ -62,9 +99,10 @@ def test_a_day_without_any_data_gives_finite_numbers() -> None:
     assert critic(critic_params, obs, action).isfinite().all()
 
 
-def test_acting_on_days_equals_acting_on_windows() -> None:
+@pytest.mark.parametrize("more", [0, 5])
+def test_acting_on_days_equals_acting_on_windows(more: int) -> None:
     actor, _, params, _ = trader()
-    x = torch.randn(1, 1, N, C + 5, F, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    x = torch.randn(1, 1, N, C + more, F, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     windows = x[0].unfold(2, C, 1).permute(0, 2, 1, 4, 3)[0].expand(P, -1, -1, -1, -1)
     torch.testing.assert_close(actor.over_days(params, x), actor(params, MarketObs(windows)), rtol=0, atol=1e-12)
 

@@ -16,6 +16,7 @@ from flatwater.panel.panel import FEATURES, Panel, build_panel
 from flatwater.panel.synthetic import synthetic_panel
 
 TRAIN = range(200)
+SEEN = len(DEFAULT_OBSERVATION_FEATURES)
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +73,8 @@ def test_what_is_missing_is_zero_and_the_rest_is_bounded(panel: Panel) -> None:
     out = observed(panel).numpy().transpose(1, 0, 2)
     close = panel.feature("close").astype(float)
     base = {"macd_signal_pct": "macd_signal", "sma20_distance_pct": "sma20_distance"}
-    chosen = np.stack(
-        [panel.feature(base.get(name, name.replace("return", "close"))) for name in DEFAULT_OBSERVATION_FEATURES], 2
-    )
+    base |= {name: "close" for name in DEFAULT_OBSERVATION_FEATURES if name.startswith("return")}
+    chosen = np.stack([panel.feature(base.get(name, name)) for name in DEFAULT_OBSERVATION_FEATURES], 2)
     chosen[(~np.isfinite(close)).cumprod(0) > 0] = np.nan
     assert np.isnan(chosen).any()
     assert (out[np.isnan(chosen)] == 0).all()
@@ -118,6 +118,16 @@ def test_a_column_without_a_training_day_is_seen_where_its_scale_is_known(panel:
     assert (out[7, TRAIN.stop + 1 :, 1] != 0).any()
 
 
+def test_a_return_over_many_days_begins_at_the_close_that_was_known_then() -> None:
+    """60 rows ago: the last close up to that row, whether or not it has one itself; unknown before there was any."""
+    close = np.full((70, 1), np.nan)
+    close[[1, 3, 63, 65, 69]] = np.array([[100.0], [200.0], [50.0], [300.0], [400.0]])
+    [feature] = find_features(("return_60",))
+    found = feature.of({"close": close})[:, 0]
+    assert np.flatnonzero(np.isfinite(found)).tolist() == [63, 65, 69]
+    np.testing.assert_allclose(found[[63, 65, 69]], [100 * (50 / 200 - 1), 50.0, 100.0])
+
+
 def test_a_return_spans_the_days_without_a_close() -> None:
     values = np.full((6, 1, 9), np.nan, dtype=np.float32)
     values[[0, 1, 4, 5], 0, FEATURES.index("close")] = (100, 110, 99, 99)
@@ -144,7 +154,7 @@ def test_temporaries_stay_a_few_megabytes() -> None:
     values = np.random.default_rng(0).random((3000, 200, 9), dtype=np.float32)
     dates = np.datetime64("2000-01-01") + np.arange(3000)
     panel = build_panel(values=values, dates=dates, instruments=[f"{n}" for n in range(200)])
-    out = torch.empty(200, 3000, 5)
+    out = torch.empty(200, 3000, SEEN)
     tracemalloc.start()
     try:
         stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, range(2500))
@@ -157,7 +167,7 @@ def test_temporaries_stay_a_few_megabytes() -> None:
 
 
 def test_the_block_is_written_where_it_is(panel: Panel) -> None:
-    out = torch.empty(40, 300, 5)
+    out = torch.empty(40, 300, SEEN)
     home = out.data_ptr()
     stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
     observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
@@ -167,7 +177,11 @@ def test_the_block_is_written_where_it_is(panel: Panel) -> None:
 
 @pytest.mark.parametrize(
     "out",
-    [torch.empty(300, 40, 5), torch.empty(40, 300, 5, dtype=torch.float64), torch.empty(40, 5, 300).transpose(1, 2)],
+    [
+        torch.empty(300, 40, SEEN),
+        torch.empty(40, 300, SEEN, dtype=torch.float64),
+        torch.empty(40, SEEN, 300).transpose(1, 2),
+    ],
 )
 def test_a_block_of_another_form_is_refused(panel: Panel, out: torch.Tensor) -> None:
     stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)

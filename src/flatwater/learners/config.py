@@ -19,7 +19,7 @@ class LearnerConfig:
     """ddpg, td3: a reward one step later counts this much."""
     tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
     """ddpg, td3: share of the way that the target networks move to the online ones at each update."""
-    actor_lr: Rate = 1e-3
+    actor_lr: Rate = 2e-3
     """Learning rate of the actors (AdamW)."""
     critic_lr: Rate = 1e-3
     """ddpg, td3: learning rate of the critics (AdamW)."""
@@ -27,15 +27,16 @@ class LearnerConfig:
     """Decoupled: each step shrinks every weight by this share of the learning rate. 0 gives Adam."""
     grad_clip: Weight = 1.0
     """Largest gradient norm of one member's network; longer gradients are scaled down to it. 0 turns it off."""
-    updates: Count = 64
+    updates: Count = 48
     """Updates of each member in a round."""
     micro_batches: Count = 1
     """Batches whose gradients are averaged for one update: more of them need no more memory."""
     batch_size: Count = 32
     """Transitions of each member in one micro-batch; days with hindsight."""
-    stretches: Count = 4
-    """hindsight: a batch is so many stretches of consecutive days, of which each day is encoded once: the fewer, the
-    cheaper a long context is. Divides `batch_size`."""
+    stretches: Count | None = None
+    """hindsight: a batch is so many stretches of consecutive days, of which each day is encoded once: the more, the
+    less its days have in common; the fewer, the cheaper a long context is. Divides `batch_size`. Left out: as many as
+    read at most 20 rows of the panel a day: days by themselves up to a context of 20, one stretch where it is long."""
     policy_delay: Number = 2
     """td3: the actor and the targets move at every n-th update."""
     target_noise: Annotated[float, Bounds(0, 100)] = 0.2
@@ -56,7 +57,7 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         """A batch is whole stretches, and noise falls from its beginning to its floor."""
         require(
-            self.algorithm != "hindsight" or self.batch_size % self.stretches == 0,
+            self.algorithm != "hindsight" or self.stretches is None or self.batch_size % self.stretches == 0,
             "learner.stretches",
             self.stretches,
             f"a divisor of learner.batch_size ({self.batch_size})",

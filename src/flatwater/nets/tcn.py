@@ -7,6 +7,7 @@ that computes each day once. Both are the same sums. Nothing is padded: no day s
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from jaxtyping import Float
@@ -56,6 +57,8 @@ class TcnEncoder:
         """Every day of each slice, each computed once; columns in chunks of bounded size."""
         members = len(params["encoder.0.bias"])
         _, s, n, length, f = x.shape
+        if length == prod(self.kernels):
+            return self.windows(params, x.expand(members, -1, -1, -1, -1)).unsqueeze(2)
         per_column = members * s * length * max(self.kernels) * max(self.channels, f)
         step = max(1, CHUNK_NUMBERS // per_column)
         parts = [self._days(params, x[:, :, at : at + step]) for at in range(0, n, step)]

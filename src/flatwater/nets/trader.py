@@ -42,9 +42,9 @@ class Embedding:
     tokens: Float[Tensor, "P M K W"]
     """One summary per investable instrument."""
     market: Float[Tensor, "P M HW"]
-    """The attention's summary of all columns."""
+    """The attention's summary of all columns; then that of the columns that cannot be bought, if there are any."""
     attention: Float[Tensor, "P M H N"]
-    """The weight of each column in each head."""
+    """The weight of each column in each head of both."""
     missing: Bool[Tensor, "P M K"]
     """Instruments without data on the day: they cannot be bought, whatever the market does."""
 
@@ -57,11 +57,20 @@ class Trunk:
     heads: int
     investable: Tensor
     """[K] column numbers."""
+    context: Tensor
+    """[C] numbers of the columns that cannot be bought: an index, a lead, a state of the economy. What they say would
+    drown among the others, and each means something of its own: they have an attention that knows them apart."""
 
     def embed(self, params: Params, tokens: Float[Tensor, "P M N W"], today: Float[Tensor, "P M N F"]) -> Embedding:
         """Attend over the columns. A column whose features of the day are all exactly 0 is missing."""
         missing = (today == 0).all(-1).expand(tokens.shape[:-1])
-        market, attention = attend(params, tokens, missing)
+        market, attention = attend(params, "attention", tokens, missing)
+        if len(self.context):
+            told, weight = attend(
+                params, "context", tokens.index_select(2, self.context), missing.index_select(2, self.context)
+            )
+            among = torch.zeros_like(attention).index_copy(3, self.context, weight)
+            market, attention = torch.cat([market, told], dim=-1), torch.cat([attention, among], dim=2)
         return Embedding(
             tokens.index_select(2, self.investable), market, attention, missing.index_select(2, self.investable)
         )
@@ -131,9 +140,8 @@ class TraderCritic:
     def __call__(self, params: Params, obs: MarketObs, action: Float[Tensor, "P B K 2"]) -> Float[Tensor, "P B"]:
         """Q of each observation and action.
 
-        Q = sum over instruments of bought * (1 + coefficient) * worth, plus the market's own value: the form of the
-        reward, which pays the bought instrument's gain times its coefficient, from 0 up (coefficients are in [-1, 1]
-        here). What is learnt is the worth of each instrument, and what the day is worth without any.
+        Q = sum over instruments of bought * worth, plus the market's own value: the form of the reward, which pays the
+        bought instrument's gain. What is learnt is the worth of each instrument, and what the day is worth without any.
         """
         seen = self.trunk.of_windows(params, obs.windows)
         hidden = instrument_hidden(params, seen) + rowwise(params, "bought", action)
@@ -144,7 +152,7 @@ class TraderCritic:
         bought = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
         bought = bought * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
         day = apply_linear(params, "day", relu(apply_linear(params, "days", seen.market))).squeeze(-1)
-        return (bought * (1 + coefficient) * worth).sum(-1) + day
+        return (bought * worth).sum(-1) + day
 
 
 def rowwise(params: Params, name: str, x: Tensor) -> Tensor:
@@ -153,12 +161,24 @@ def rowwise(params: Params, name: str, x: Tensor) -> Tensor:
 
 
 def instrument_hidden(params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
-    """Each instrument's token beside the market's summary."""
-    return rowwise(params, "token", seen.tokens) + rowwise(params, "market", seen.market).unsqueeze(2)
+    """Each instrument's token, weighed by what the market's summary makes of it, beside that summary.
+
+    The product lets the market decide which way a token counts: now its trend pays, then its reversal. A sum alone says
+    that only after many more updates.
+    """
+    weighed = 1 + rowwise(params, "gate", seen.market).unsqueeze(2)
+    return rowwise(params, "token", seen.tokens) * weighed + rowwise(params, "market", seen.market).unsqueeze(2)
 
 
 def build_trader(
-    config: NetConfig, *, context: int, features: int, investable: Tensor, account: bool, threshold: float = 0.0
+    config: NetConfig,
+    *,
+    context: int,
+    features: int,
+    columns: int,
+    investable: Tensor,
+    account: bool,
+    threshold: float = 0.0,
 ) -> tuple[TraderActor, TraderCritic]:
     """Actor and critic for a panel.
 
@@ -166,19 +186,28 @@ def build_trader(
         config: widths and the kind of encoder.
         context: days in one observation.
         features: features of a column and day in the observation.
+        columns: columns of the panel.
         investable: [K] numbers of the columns that can be bought.
         account: whether the observation has the account block.
         threshold: coefficient, in [-1, 1], from which the environment buys.
     """
     encoder = build_encoder(config, context=context, features=features)
-    trunk = Trunk(encoder, config.attention_heads, investable)
+    heads = config.attention_heads
+    bought = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
+    told = bought.argsort(stable=True)[: columns - len(investable)]
+    trunk = Trunk(encoder, heads, investable, told)
     width, hidden = encoder.width, config.hidden
-    summary = config.attention_heads * width
+    summary = heads * width
+    attention = attention_weights("attention", width, heads)
+    if len(told):
+        summary *= 2
+        attention |= attention_weights("context", width, heads, len(told))
     common = (
         encoder.weights
-        | attention_weights(width, config.attention_heads)
+        | attention
         | linear("token", width, hidden)
         | linear("market", summary, hidden)
+        | linear("gate", summary, hidden)
     )
     if account:
         common |= linear("account", ACCOUNT_PARTS, hidden)

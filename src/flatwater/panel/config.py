@@ -6,7 +6,15 @@ from flatwater.config.bounds import Bounds, Count, Share
 from flatwater.config.declare import config
 from flatwater.errors import require
 
-DEFAULT_OBSERVATION_FEATURES = ("return", "rsi", "macd_signal_pct", "trix", "sma20_distance_pct")
+DEFAULT_OBSERVATION_FEATURES = (
+    "return",
+    "rsi",
+    "macd_signal_pct",
+    "trix",
+    "sma20_distance_pct",
+    "return_60",
+    "return_120",
+)
 """The features that an agent sees unless it is told otherwise, in the order of the observation's last axis."""
 
 MOST_CELLS = 1 << 25

@@ -8,6 +8,7 @@ column.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -34,11 +35,12 @@ def _as_it_is(name: str) -> Feature:
     return Feature((name,), lambda columns: columns[name], scale_free=name in {"rsi", "trix"})
 
 
-def _return(columns: Columns) -> np.ndarray:
-    """Percent since the last day with a close, however long ago."""
+def _return(columns: Columns, *, days: int = 1) -> np.ndarray:
+    """Percent since the last close that was known `days` rows ago, however old it was."""
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
-    before = np.vstack([np.full((1, close.shape[1]), -1), np.maximum.accumulate(rows, axis=0)[:-1]])
+    known = np.maximum.accumulate(rows, axis=0)
+    before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), known[:-days]])
     last = np.where(before >= 0, np.take_along_axis(close, np.maximum(before, 0), axis=0), np.nan)
     return 100 * (close / last - 1)
 
@@ -49,11 +51,13 @@ def _percent_of_close(name: str) -> Feature:
 
 OBSERVABLE: dict[str, Feature] = {name: _as_it_is(name) for name in FEATURES} | {
     "return": Feature(("close",), _return, scale_free=True),
+    "return_60": Feature(("close",), partial(_return, days=60), scale_free=True),
+    "return_120": Feature(("close",), partial(_return, days=120), scale_free=True),
     "macd_pct": _percent_of_close("macd"),
     "macd_signal_pct": _percent_of_close("macd_signal"),
     "sma20_distance_pct": _percent_of_close("sma20_distance"),
 }
-"""Name -> feature. `return` and those that end in `_pct` are in percent, `rsi` is 0 to 100, `trix` percent a day."""
+"""Name -> feature. `return...` and those that end in `_pct` are in percent, `rsi` is 0 to 100, `trix` percent a day."""
 
 
 def find_features(names: Sequence[str]) -> list[Feature]:

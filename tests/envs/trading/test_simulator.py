@@ -230,7 +230,9 @@ def test_exit_by_hand(close: list[float], high: list[float] | None, day: int, pr
     trade = one_trade(close, high)
     assert (trade["exit_day"], trade["exit_price"], trade["reason"]) == (day, price, reason)
     assert trade["gain"] == pytest.approx((price / 64 - 1) * 100)
-    assert trade["reward"] == pytest.approx(trade["gain"], abs=1e-4)
+    each = 1 + 5 / 10_000  # commission, and slippage, on each side
+    kept = price * (2 - each) ** 2
+    assert trade["reward"] == pytest.approx(100 * (kept / (64 * each**2) - 1), abs=1e-4)
 
 
 def test_money_by_hand() -> None:
@@ -240,6 +242,21 @@ def test_money_by_hand() -> None:
     shares = spent / (64 * each * each)
     assert trade["shares"] == pytest.approx(shares, rel=1e-6)
     assert trade["profit"] == pytest.approx(shares * 96 * (1 - 5 / 10_000) ** 2 - spent, rel=1e-5)
+
+
+@pytest.mark.parametrize("coefficient", [1.0, 1.3, 2.0, 7.0])
+def test_a_trade_pays_what_the_account_makes_of_its_money(coefficient: float) -> None:
+    """Whatever the coefficient: two trades of equal gain are worth the same to account and fitness."""
+    config = TradingConfig(trade=TradeConfig(hold_days=2), reward=RewardConfig(inaction_penalty=0.0))
+    prices = np.array([[64.0], [64.0], [80.0], [80.0]])
+    market = market_of(panel_of(prices, prices))
+    sim = build_simulator(config, batch=1, max_days=4, instruments=1, device=CPU)
+    reset_(sim, start=torch.tensor([0]), trading_end=torch.tensor([1]), end=torch.tensor([4]))
+    for _ in range(4):
+        step_(sim, market, config, torch.tensor([[[coefficient, 50.0]]]))
+    summary = episode_summary(sim, config)
+    assert summary["reward"].item() == pytest.approx(100 * summary["total_return"].item(), abs=1e-3)
+    assert summary["reward"].item() > 20
 
 
 def test_the_best_of_what_is_not_held_is_bought() -> None:

@@ -8,12 +8,15 @@ import pytest
 import torch
 
 from flatwater.envs.trading.account import total_return
+from flatwater.envs.trading.config import EpisodeConfig, TradingConfig
 from flatwater.envs.trading.exits import trade_gains
 from flatwater.envs.trading.simulator import build_simulator, reset_, step_
 from flatwater.errors import ConfigError
+from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES
 from flatwater.runs.erl.composition import ErlRun
+from flatwater.trainers.erl.config import ErlConfig
 from flatwater.trainers.erl.lessons import build_outcomes, draw_lessons, lesson_days
-from flatwater.trainers.erl.recipe import build_recipe
+from flatwater.trainers.erl.recipe import build_recipe, stretch_count
 
 Composed = Callable[..., ErlRun]
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
@@ -60,6 +63,17 @@ def test_no_lesson_knows_a_day_after_training(composed: Composed) -> None:
     assert not torch.equal(build_outcomes(recipe, run.market).gain, before)
 
 
+@pytest.mark.parametrize(("context", "stretches"), [(1, 32), (20, 32), (60, 8), (252, 2), (504, 1), (4095, 1)])
+def test_a_batch_of_short_contexts_is_many_stretches(context: int, stretches: int) -> None:
+    """Left to itself a batch reads at most 20 rows for each day, or is one stretch."""
+    config = ErlConfig(env=TradingConfig(episode=EpisodeConfig(context=context)))
+    assert stretch_count(config) == stretches
+    rows = stretches * (context - 1) + config.learner.batch_size
+    assert stretches == 1 or rows <= 20 * config.learner.batch_size
+    given = replace(config, learner=replace(config.learner, stretches=4))
+    assert stretch_count(given) == 4
+
+
 def test_a_lesson_shows_the_days_that_its_gains_belong_to(composed: Composed) -> None:
     composition = composed({"learner.batch_size": 6, "learner.stretches": 2, "learner.micro_batches": 3})
     recipe, run = composition.recipe, composition.trainer.run
@@ -69,7 +83,7 @@ def test_a_lesson_shows_the_days_that_its_gains_belong_to(composed: Composed) ->
         draws = draw_lessons(recipe, run.market, run.outcomes, run.generators["lessons"])
         assert len(draws) == 3
         lesson = draws[0](1, 3)
-        assert lesson.seen.shape == (2, 2, 6, 19 + 3, 5)
+        assert lesson.seen.shape == (2, 2, 6, 19 + 3, len(DEFAULT_OBSERVATION_FEATURES))
         assert lesson.gain.shape == (2, 6, 6, 5)
         for p in range(2):
             for s in range(2):

@@ -61,7 +61,7 @@ class TradeConfig:
 
 @config(table="env.reward")
 class RewardConfig:
-    """What a closed trade pays, and what idleness costs."""
+    """What a closed trade pays beside its gain in percent after costs, and what idleness costs."""
 
     loss_factor: Weight = 1.0
     """A losing trade's reward is multiplied by this; 10 makes a policy shy of losses."""
@@ -79,7 +79,7 @@ class RewardConfig:
 
 @config(table="env.account")
 class AccountConfig:
-    """The cash account that is kept beside the rewards. It reports; it does not pay rewards."""
+    """The cash account that is kept beside the rewards: both count a trade's gain after these costs."""
 
     cash: Annotated[float, Bounds(0, 1e12, above=True)] = 100_000.0
     """Money at the start of each episode."""

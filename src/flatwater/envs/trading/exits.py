@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.envs.trading.config import AccountConfig
+from flatwater.envs.trading.config import AccountConfig, TradingConfig
 from flatwater.envs.trading.market import Market
 
 REASONS = ("target", "held", "data_ended", "episode_end")
@@ -116,7 +116,7 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
         target_price=target_prices(price, targets.expand(shape).flatten()),
         last=day + hold_days,
     )
-    return (exits.price * account.sale_factor / (price * account.purchase_factor) - 1).view(shape)
+    return net_gain(price, exits.price, account).view(shape)
 
 
 def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
@@ -124,16 +124,20 @@ def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Fl
     return torch.addcmul(price, price, target, value=0.01)
 
 
-def trade_rewards(
-    *,
-    entry_price: Float[Tensor, " B"],
-    exit_price: Float[Tensor, " B"],
-    coefficient: Float[Tensor, " B"],
-    loss_factor: float,
+def net_gain(
+    entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], account: AccountConfig
 ) -> Float[Tensor, " B"]:
-    """Coefficient times gain in percent, losses times `loss_factor`."""
-    paid = (exit_price - entry_price) / entry_price * coefficient * 100
-    return paid if loss_factor == 1 else torch.where(paid < 0, paid * loss_factor, paid)
+    """What a trade makes of the money put into it, as a fraction: after the costs of both sides."""
+    return exit_price * account.sale_factor / (entry_price * account.purchase_factor) - 1
+
+
+def trade_rewards(
+    *, entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], config: TradingConfig
+) -> Float[Tensor, " B"]:
+    """The gain after costs in percent, losses times `loss_factor`."""
+    paid = 100 * net_gain(entry_price, exit_price, config.account)
+    factor = config.reward.loss_factor
+    return paid if factor == 1 else torch.where(paid < 0, paid * factor, paid)
 
 
 def exit_reasons(

@@ -78,12 +78,7 @@ def trades(
     raw = _closed_trades(sim)
     chosen, entry_day, exit_day = raw["instrument"], raw["entry_day"], raw["exit_day"]
     entry_price, exit_price = (torch.from_numpy(raw[name]) for name in ("entry_price", "exit_price"))
-    rewards = trade_rewards(
-        entry_price=entry_price,
-        exit_price=exit_price,
-        coefficient=torch.from_numpy(raw["coefficient"]),
-        loss_factor=config.reward.loss_factor,
-    )
+    rewards = trade_rewards(entry_price=entry_price, exit_price=exit_price, config=config)
     paid = exit_price * config.account.sale_factor - entry_price * config.account.purchase_factor
     return raw | {
         "instrument": np.asarray(instruments, dtype=np.str_)[market.investable.cpu().numpy()[chosen]],

@@ -256,12 +256,7 @@ def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _Today, 
         last=today.last,
     )
     due = today.at + exits.held
-    paid = trade_rewards(
-        entry_price=new.price,
-        exit_price=exits.price,
-        coefficient=new.coefficient,
-        loss_factor=config.reward.loss_factor,
-    )
+    paid = trade_rewards(entry_price=new.price, exit_price=exits.price, config=config).where(new.bought, 0)
     if config.reward.credit == "exit":
         sim.reward_due.put_(due, paid, accumulate=True)
     shares = _pay_(sim, market, config, today, new)

@@ -92,7 +92,8 @@ def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     if replay.capacity >= 2 * replay.warmup and not in_hindsight:
         half = replay.capacity // 2
         yield f"replay.capacity = {half}", "replay", replace(config, replay=replace(replay, capacity=half))
-    if learner.batch_size > learner.stretches and learner.batch_size % (2 * learner.stretches) == 0:
+    least = learner.stretches or 1
+    if learner.batch_size > least and learner.batch_size % (2 * least) == 0:
         half, owner = learner.batch_size // 2, "outcomes" if in_hindsight else "windows"
         yield f"learner.batch_size = {half}", owner, replace(config, learner=replace(learner, batch_size=half))
     if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)

@@ -12,7 +12,7 @@ from flatwater.errors import ConfigError
 from flatwater.learners.hindsight import Lesson
 from flatwater.replay.rows import windows
 from flatwater.state.tree import derived, state
-from flatwater.trainers.erl.recipe import Recipe, members_at_once
+from flatwater.trainers.erl.recipe import Recipe, members_at_once, stretch_count
 
 TARGETS = 5
 """Sale targets that are resolved, evenly spaced over their range; between them the gain is taken on straight lines."""
@@ -52,14 +52,14 @@ def lesson_days(recipe: Recipe) -> range:
 
 def stretch_days(recipe: Recipe) -> int:
     """Days of one stretch that are learnt from; the context of the first comes before them."""
-    return recipe.config.learner.batch_size // recipe.config.learner.stretches
+    return recipe.config.learner.batch_size // stretch_count(recipe.config)
 
 
 def build_outcomes(recipe: Recipe, market: Market) -> Outcomes:
     """Resolve every purchase. On the meta device this is the plan."""
     config, days = recipe.config, lesson_days(recipe)
     columns, _, features = market.observations.shape
-    rows = members_at_once(recipe, market) * config.learner.stretches
+    rows = members_at_once(recipe, market) * stretch_count(config)
     length = config.env.episode.context - 1 + stretch_days(recipe)
     seen = torch.empty((rows, columns, length, features), device=recipe.device).fill_(0)
     if recipe.device.type == "meta":
@@ -84,7 +84,7 @@ def draw_lessons(
 ) -> Sequence[Callable[[int, int], Lesson]]:
     """One draw for each micro-batch of an update; every member has stretches of its own."""
     config, days, length = recipe.config, lesson_days(recipe), stretch_days(recipe)
-    shape = (config.learner.micro_batches, config.population.size, config.learner.stretches)
+    shape = (config.learner.micro_batches, config.population.size, stretch_count(config))
     first = torch.randint(len(days) - length + 1, shape, generator=rng, device=recipe.device)
 
     def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], Lesson]:

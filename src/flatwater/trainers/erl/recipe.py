@@ -31,6 +31,7 @@ def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torc
         config.net,
         context=config.env.episode.context,
         features=market.observations.shape[2],
+        columns=len(market.observations),
         investable=market.investable,
         account=config.env.account_observation,
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
@@ -43,12 +44,25 @@ def learns_from_outcomes(config: ErlConfig) -> bool:
     return config.learner.algorithm == "hindsight"
 
 
+ROWS_A_DAY = 20
+"""Rows of the panel that may be read for each day learnt from, where `learner.stretches` is left out."""
+
+
+def stretch_count(config: ErlConfig) -> int:
+    """Stretches of consecutive days in a batch: their first days bring their whole context along."""
+    learner = config.learner
+    if learner.stretches is not None:
+        return learner.stretches
+    most = (ROWS_A_DAY - 1) * learner.batch_size // max(1, config.env.episode.context - 1)
+    return max(s for s in range(1, max(1, min(most, learner.batch_size)) + 1) if learner.batch_size % s == 0)
+
+
 def members_at_once(recipe: Recipe, market: Market) -> int:
     """Members whose observations of one micro-batch fit into `WINDOW_BYTES`; at least one."""
     config, (columns, _, features) = recipe.config, market.observations.shape
     learner, context = config.learner, config.env.episode.context
     # A stretch has the context of its first day and one row for each further one; a transition has its whole window.
-    rows = learner.stretches * (context - 1) + learner.batch_size
+    rows = stretch_count(config) * (context - 1) + learner.batch_size
     if not learns_from_outcomes(config):
         rows = learner.batch_size * context
     return min(config.population.size, max(1, WINDOW_BYTES // (4 * rows * columns * features)))
