@@ -1,7 +1,9 @@
 """What is paid, by hand."""
 
+import pytest
 import torch
 
+from flatwater.envs.growing.alone import accuracy_alone, build_alone, note_alone_
 from flatwater.envs.growing.config import GrowRewardConfig
 from flatwater.envs.growing.reward import credit, reward_of
 
@@ -11,8 +13,35 @@ def test_a_seed_is_paid_no_more_than_its_host_has_gained_and_harm_counts_in_full
         torch.tensor([[0.3, 0.3, -0.2], [0.3, 0.1, -0.2]]),
         accuracy=torch.tensor([0.5, 0.4]),
         started_from=torch.tensor([[0.4, 0.1, 0.1], [0.6, 0.1, 0.6]]),
+        alone=torch.zeros(2),
     )
     torch.testing.assert_close(found, torch.tensor([[0.1, 0.3, -0.2], [0.0, 0.1, -0.2]]))
+
+
+def test_a_seed_is_not_paid_for_what_its_host_learns_by_itself() -> None:
+    """Three hosts that depend on a seed by 0.4: better than hosts left alone by 0.3, by 0.05, and worse."""
+    found = credit(
+        torch.full((3, 1), 0.4),
+        accuracy=torch.tensor([0.5, 0.85, 0.8]),
+        started_from=torch.full((3, 1), 0.1),
+        alone=torch.tensor([0.2, 0.8, 0.85]),
+    )
+    torch.testing.assert_close(found, torch.tensor([[0.3], [0.05], [0.0]]))
+
+
+def test_hosts_left_alone_are_known_by_kind_and_step() -> None:
+    alone = build_alone(3, torch.device("cpu"))
+    impaired = torch.tensor([False, True, False])
+    for accuracy, step in ((0.4, 1), (0.6, 1), (0.8, 3)):
+        note_alone_(alone, torch.tensor([accuracy, 0.1, 1.0]), impaired=impaired, step=torch.full((3,), step))
+
+    def known(step: int) -> list[float]:
+        kinds = torch.tensor([False, True])
+        return accuracy_alone(alone, impaired=kinds, step=torch.full((2,), step)).tolist()
+
+    assert known(1) == pytest.approx([0.75, 0.1])
+    assert known(2) == [0, 0]
+    assert known(3) == pytest.approx([0.9, 0.1])
 
 
 def test_a_step_pays_contributions_less_rent_and_churn_and_the_last_one_accuracy() -> None:

@@ -153,6 +153,22 @@ def test_baselines_are_played_once_and_the_policy_when_it_is_due(trained: Traine
     assert len(trainer.run.scores.policy) == 4
 
 
+def test_hosts_left_alone_are_measured_once_and_what_is_paid_follows_from_them(trained: Trained, built: Built) -> None:
+    """They are hosts of training seeds that wait; a pool that knows nothing of them pays more for the same episodes."""
+    trainer, _ = trained(2)
+    run, config = trainer.run, trainer.recipe.config
+    hosts = run.envs.alone.hosts
+    assert hosts.tolist() == [[config.held_out_turns * config.envs / 2] * config.env.steps] * 2
+    pool = built().run.envs
+    wanted = torch.zeros_like(hosts)
+    for turn in range(config.held_out_turns):
+        reset_(pool, torch.arange(turn * config.envs, (turn + 1) * config.envs))
+        for t in range(config.env.steps):
+            step_(pool, torch.zeros(config.envs, 5, dtype=torch.int64))
+            wanted[:, t] += pool.measures.accuracy[:, 0]
+    assert torch.equal(run.envs.alone.accuracy, wanted)
+
+
 def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(trained: Trained, built: Built) -> None:
     """Evaluated in a run's pool or in a new one, with the same draws, a policy has the same returns."""
     trainer, _ = trained(2)

@@ -80,7 +80,8 @@ class GrowRewardConfig:
     """What is paid in a step; accuracies are shares of the validation images, 0 to 1."""
 
     contribution: Weight = 0.05
-    """For each seed: accuracy with it minus accuracy without it, at most what the host gained since its germination."""
+    """For each seed: accuracy with it minus accuracy without it, at most what the host gained since its germination and
+    over hosts of its kind that were left alone."""
     rent: Weight = 0.002
     """Taken for the weights of live seeds, as a multiple of the host's own."""
     churn: Weight = 0.01

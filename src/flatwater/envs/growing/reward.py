@@ -8,14 +8,25 @@ from flatwater.envs.growing.config import GrowRewardConfig
 
 
 def credit(
-    contribution: Float[Tensor, "E S"], *, accuracy: Float[Tensor, " E"], started_from: Float[Tensor, "E S"]
+    contribution: Float[Tensor, "E S"],
+    *,
+    accuracy: Float[Tensor, " E"],
+    started_from: Float[Tensor, "E S"],
+    alone: Float[Tensor, " E"],
 ) -> Float[Tensor, "E S"]:
-    """What a seed is paid for: its contribution, but no more than the host has gained since the seed germinated.
+    """What a seed is paid for: its contribution, but no more than the host has gained by it.
 
-    Without the bound it pays to make a host depend on a seed that it does not need: removing one that was blended in
-    costs accuracy, whether or not it ever brought any. A harmful seed's contribution counts in full.
+    A host has gained what it is better than when the seed germinated, and than hosts of its kind are by now that were
+    left alone. Without the bound it pays to make a host depend on a seed that it does not need: removing one that was
+    blended in costs accuracy, whether or not it ever brought any. A harmful seed's contribution counts in full.
+
+    Args:
+        contribution: accuracy with each seed minus accuracy without it.
+        accuracy: of each host.
+        started_from: its accuracy when the seed germinated.
+        alone: accuracy of hosts of its kind, left alone, after as many steps; 0 where it is not known.
     """
-    gained = (accuracy[:, None] - started_from).clamp(min=0)
+    gained = (accuracy[:, None] - torch.maximum(started_from, alone[:, None])).clamp(min=0)
     return torch.minimum(contribution, gained)
 
 

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from flatwater.envs.growing.alone import Alone, accuracy_alone, build_alone, note_alone_
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.fitting import fit_, validate
 from flatwater.envs.growing.lifecycle import Masks, Slots, Tables, act_, build_slots, build_tables, masks_of
@@ -54,6 +55,8 @@ class GrowingEnvs:
     """Images drawn since the reset."""
     kernel: Float[Tensor, "E 9"]
     """Taps of each host's kernels that exist."""
+    alone: Alone
+    """What hosts reach in which nothing is grown. The same for all episodes: a reset leaves it."""
     seed_share: Float[Tensor, "S 3"] = derived()
     """Weights of a seed as a share of the host's own, by slot and blueprint."""
     tables: Tables = derived()
@@ -92,6 +95,7 @@ def build_envs(config: GrowingConfig, *, count: int, data: Task, device: torch.d
         step=whole(),
         drawn=whole(),
         kernel=torch.empty(count, TAPS, dtype=torch.float32, device=device).fill_(0),
+        alone=build_alone(config.steps, device),
         seed_share=share.to(device),
         tables=build_tables(config.lifecycle, device),
         task=data,
@@ -141,7 +145,9 @@ def begin(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> GrowingEnvs:
         seeds: as for `reset_`.
     """
     if envs.config.env_states == "fresh":
+        known = envs.alone
         envs = build_envs(envs.config, count=len(seeds), data=envs.task, device=seeds.device)
+        envs.alone = known
     reset_(envs, seeds)
     return envs
 
@@ -170,7 +176,8 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     envs.step.add_(1)
     measures, slots = envs.measures, envs.slots
     share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
-    credits_ = credit(measures.contribution, accuracy=accuracy, started_from=measures.started_from)
+    alone = accuracy_alone(envs.alone, impaired=is_impaired(envs), step=envs.step)
+    credits_ = credit(measures.contribution, accuracy=accuracy, started_from=measures.started_from, alone=alone)
     return reward_of(
         envs.config.reward,
         credits_=credits_ * mixed_in,
@@ -229,6 +236,17 @@ def measure_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"
         forget_(part, ~good)
     note_worth_(envs.measures, worth, good=good, measured=mixed_in)
     return accuracy_of(envs.measures), mixed_in
+
+
+def is_impaired(envs: GrowingEnvs) -> Bool[Tensor, " E"]:
+    """Which hosts lack taps of their kernels."""
+    return envs.kernel.sum(1) < TAPS
+
+
+@torch.no_grad()
+def note_left_alone_(envs: GrowingEnvs) -> None:
+    """Remember what the hosts have reached by this step, in episodes in which nothing is ever grown."""
+    note_alone_(envs.alone, accuracy_of(envs.measures), impaired=is_impaired(envs), step=envs.step)
 
 
 def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:

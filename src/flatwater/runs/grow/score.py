@@ -9,7 +9,7 @@ import torch
 
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.measures import accuracy_of
-from flatwater.envs.growing.simulator import step_
+from flatwater.envs.growing.simulator import is_impaired, step_
 from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
 from flatwater.envs.growing.stages import Stage
 from flatwater.trainers.grow.collect import begin_
@@ -86,7 +86,7 @@ def _step_(trainer: GrowTrainer, player: Player, seeds: torch.Tensor, t: int) ->
         "success": measures.success,
         "reward": reward,
         "accuracy": accuracy_of(measures),
-        "impaired": run.envs.kernel.sum(1) < run.envs.kernel.shape[1],
+        "impaired": is_impaired(run.envs),
         "stage": slots.stage,
         "alpha": slots.alpha,
     }

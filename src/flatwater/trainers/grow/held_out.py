@@ -1,7 +1,8 @@
-"""Held-out episodes: the same env seeds for the policy, whenever it is evaluated, and for each baseline, once.
+"""Episodes that nothing is learned from: those of hosts left alone, and held-out ones.
 
-They are played in the pool of the training episodes, in turns of as many as it has environments, between two rounds:
-nothing of a round's episodes is left in it that the next one needs.
+Held-out episodes have the same env seeds for the policy, whenever it is evaluated, and for each baseline, once. All are
+played in the pool of the training episodes, in turns of as many as it has environments, between two rounds: nothing of
+a round's episodes is left in it that the next one needs.
 """
 
 from collections.abc import Callable
@@ -10,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.envs.growing.baselines import Baseline
-from flatwater.envs.growing.simulator import masks, observe, step_
+from flatwater.envs.growing.baselines import Baseline, wait
+from flatwater.envs.growing.simulator import masks, note_left_alone_, observe, step_
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.learners.ppo import act
 from flatwater.trainers.grow.collect import begin_, legality
@@ -55,3 +56,13 @@ def play_(recipe: Recipe, run: Grow, player: Player, returns: Float[Tensor, "K"]
         begin_(run, torch.arange(HELD_OUT + first, HELD_OUT + first + envs, device=recipe.device))
         mine.zero_()
     mine.add_(step_(run.envs, player(recipe, run)))
+
+
+def leave_alone_(recipe: Recipe, run: Grow, number: int) -> None:
+    """Step `number` of as many episodes, on the first seeds of those trained on, in which nothing is grown."""
+    turn, t = divmod(number, recipe.config.env.steps)
+    first, envs = turn * recipe.config.envs, recipe.config.envs
+    if t == 0:
+        begin_(run, torch.arange(first, first + envs, device=recipe.device))
+    step_(run.envs, wait(run.envs, masks(run.envs), run.generators["held out"]))
+    note_left_alone_(run.envs)

@@ -7,7 +7,7 @@ from flatwater.envs.growing.baselines import BASELINES
 from flatwater.learners.ppo import assess_, make_update
 from flatwater.nets.policy import absorb_
 from flatwater.trainers.grow.collect import collect_
-from flatwater.trainers.grow.held_out import by_baseline, by_policy_, play_, steps_of_all
+from flatwater.trainers.grow.held_out import by_baseline, by_policy_, leave_alone_, play_, steps_of_all
 from flatwater.trainers.grow.numbers import read_numbers_
 from flatwater.trainers.grow.state import Grow, Recipe
 from flatwater.trainers.loop import Phase, Progress
@@ -38,7 +38,7 @@ def build_trainer(recipe: Recipe, run: Grow) -> GrowTrainer:
     updates = config.learner.epochs * config.learner.minibatches
 
     def baselines_due() -> int:
-        return len(BASELINES) * whole if run.progress.round == 0 else 0
+        return (1 + len(BASELINES)) * whole if run.progress.round == 0 else 0
 
     def evaluation_due() -> int:
         return whole if (run.progress.round + 1) % config.evaluation.every == 0 else 0
@@ -53,9 +53,12 @@ def build_trainer(recipe: Recipe, run: Grow) -> GrowTrainer:
 
 
 def compare_(recipe: Recipe, run: Grow, number: int) -> None:
-    """One step of the baselines' held-out episodes, one baseline after the other."""
-    which, step = divmod(number, steps_of_all(recipe))
-    name = list(BASELINES)[which]
+    """One step of what growing is compared with: hosts left alone, by which it is paid, then baseline by baseline."""
+    turn, step = divmod(number, steps_of_all(recipe))
+    if turn == 0:
+        leave_alone_(recipe, run, step)
+        return
+    name = list(BASELINES)[turn - 1]
     play_(recipe, run, by_baseline(BASELINES[name]), run.scores.baselines[name], step)
 
 
