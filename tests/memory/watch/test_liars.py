@@ -1,7 +1,7 @@
 """A program whose classes lie in every way runs under the watch as without it, and what grows in it is found.
 
-Each lie is counted where all forks of the program see it, and the program prints the counts: the same output means that
-nothing of the program was called to look at it.
+Each lie is counted in a file that all forks of the program map: the same counts mean that nothing of the program was
+called to look at it.
 """
 
 import json
@@ -15,10 +15,12 @@ import pytest
 SOURCE = Path(__file__).parents[3] / "src"
 MAIN = "import sys; from flatwater.cli.main import main; sys.exit(main())"
 LYING = '''
-import abc, array, collections, dataclasses, enum, functools, io, mmap, queue, random, sys, threading, time, types
-import typing, weakref
+import abc, array, collections, dataclasses, enum, functools, io, mmap, queue, random, signal, sys, threading
+import time, types, weakref
 
-COUNTED = mmap.mmap(-1, 1 << 16)  # forks write there as well
+with open("counted", "w+b") as file:  # forks write there as well, and so does the end of the watch
+    file.truncate(1 << 16)
+    COUNTED = mmap.mmap(file.fileno(), 0)
 NAMES = []
 
 def lie(name, answer=None):
@@ -230,6 +232,17 @@ def one_of_each():
     yield from (LyingRef(TARGET), weakref.proxy(TARGET), Proxy([1.5]), Lazy("lazy"), Choice.ONE)
     yield types.MappingProxyType(CONTAINERS[-1]())
 
+OTHER, GUARDED, PROXY, OF_META = OtherClass(), Guarded(), Proxy([1.5]), OfMeta()
+sys.modules["lazy"] = Lazy("lazy")
+
+class Handler:
+    __call__ = lie("handler.__call__")
+    __class__ = property(lie("handler.__class__", lambda: list))
+
+class Mapped(collections.UserDict):
+    __subclasshook__ = classmethod(lie("mapped.__subclasshook__", OSError("no")))
+
+signal.signal(signal.SIGUSR1, Handler())
 LIARS = []
 BY_NAME = {}
 KEPT = LyingList()
@@ -265,8 +278,11 @@ def test_a_program_of_fifty_liars_runs_as_without_the_watch_and_its_leak_is_foun
     assert (alone.returncode, alone.stderr) == (3, "the program's own\n")
     assert int(alone.stdout.split()[0]) >= 50
     assert "held._init 60" in alone.stdout, "what the program calls itself is counted"
+    counted = (tmp_path / "counted").read_bytes()
     watched = ran(tmp_path, "-c", MAIN, "watch", "--json", "out.json", "--")
     assert (watched.returncode, watched.stdout) == (3, alone.stdout)
+    assert (tmp_path / "counted").read_bytes() == counted
     assert watched.stderr.startswith("the program's own\n")
     found = json.loads((tmp_path / "out.json").read_text())
     assert [finding["owner"] for finding in found["findings"]] == ["train.KEPT"]
+    assert "the watch failed" not in watched.stderr

@@ -92,17 +92,21 @@ def test_coverage_measures_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "typed"),
+    ("words", "typed", "rounds"),
     [
-        (["-m", "cProfile", "-o", "profile.out", "train.py"], None),
-        (["-m", "trace", "--count", "--missing", "--coverdir", "counted", "train.py"], None),
-        (["-m", "trace", "--trace", "train.py"], None),
-        (["-c", "import runpy; runpy.run_path('train.py', run_name='__main__')"], None),
-        (["-m", "pdb", "train.py"], "b work\nc\nn\nn\ns\nw\nclear 1\nc\nq\n"),
+        (["-m", "cProfile", "-o", "profile.out", "train.py"], None, 60),
+        (["-m", "trace", "--count", "--missing", "--coverdir", "counted", "train.py"], None, 60),
+        (["-m", "trace", "--trace", "train.py"], None, 60),
+        (["-c", "import runpy; runpy.run_path('train.py', run_name='__main__')"], None, 60),
+        (["-m", "pdb", "train.py"], "b work\nc\nn\nn\ns\nw\nclear 1\nc\nq\n", 60),
+        # pdb empties the program's module when it has ended: the list must have been told before.
+        (["-m", "pdb", "-c", "continue", "train.py"], "q\n", 300),
     ],
 )
-def test_a_tool_of_the_standard_library_says_the_same(tmp_path: Path, words: list[str], typed: str | None) -> None:
-    folder = written(tmp_path, PROGRAM + "main()\n")
+def test_a_tool_of_the_standard_library_says_the_same(
+    tmp_path: Path, words: list[str], typed: str | None, rounds: int
+) -> None:
+    folder = written(tmp_path, PROGRAM + "main()\n", rounds=rounds)
     alone = ran(folder, words, watched=False, typed=typed)
     counted = {file.name: file.read_text() for file in folder.glob("counted/train*")}
     assert ran(folder, words, watched=True, typed=typed) == alone
