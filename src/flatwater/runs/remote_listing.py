@@ -10,7 +10,7 @@ from flatwater.errors import FlatwaterError
 from flatwater.runs.fetching import CONFIG
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.listing import RunLine, line_of, unreadable
-from flatwater.storage.claims import LOCK, holder, is_lock
+from flatwater.storage.claims import LOCK, is_lock, is_written
 from flatwater.storage.directory import write_object
 from flatwater.storage.faults import OddNameError, StoreError
 from flatwater.storage.objects import Objects, open_objects
@@ -59,8 +59,7 @@ def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]
         for file in names & {*READ}:
             write_object(folder.path / file, objects.pieces(file, sizes[file]))
         line = line_of(folder)
-    held = holder(objects) if LOCK in names else None
-    training = held is not None and not held.is_left_behind
+    training = LOCK in names and is_written(objects)
     changed = max(entry.modified for entry in entries if not is_lock(entry.name))
     return [
         (

@@ -92,26 +92,32 @@ def test_coverage_measures_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "typed", "rounds"),
+    ("words", "typed"),
     [
-        (["-m", "cProfile", "-o", "profile.out", "train.py"], None, 60),
-        (["-m", "trace", "--count", "--missing", "--coverdir", "counted", "train.py"], None, 60),
-        (["-m", "trace", "--trace", "train.py"], None, 60),
-        (["-c", "import runpy; runpy.run_path('train.py', run_name='__main__')"], None, 60),
-        (["-m", "pdb", "train.py"], "b work\nc\nn\nn\ns\nw\nclear 1\nc\nq\n", 60),
-        # pdb empties the program's module when it has ended: the list must have been told before.
-        (["-m", "pdb", "-c", "continue", "train.py"], "q\n", 300),
+        (["-m", "cProfile", "-o", "profile.out", "train.py"], None),
+        (["-m", "trace", "--count", "--missing", "--coverdir", "counted", "train.py"], None),
+        (["-m", "trace", "--trace", "train.py"], None),
+        (["-c", "import runpy; runpy.run_path('train.py', run_name='__main__')"], None),
+        (["-m", "pdb", "train.py"], "b work\nc\nn\nn\ns\nw\nclear 1\nc\nq\n"),
     ],
 )
-def test_a_tool_of_the_standard_library_says_the_same(
-    tmp_path: Path, words: list[str], typed: str | None, rounds: int
-) -> None:
-    folder = written(tmp_path, PROGRAM + "main()\n", rounds=rounds)
+def test_a_tool_of_the_standard_library_says_the_same(tmp_path: Path, words: list[str], typed: str | None) -> None:
+    folder = written(tmp_path, PROGRAM + "main()\n")
     alone = ran(folder, words, watched=False, typed=typed)
     counted = {file.name: file.read_text() for file in folder.glob("counted/train*")}
     assert ran(folder, words, watched=True, typed=typed) == alone
     assert '.KEPT"' in (folder / "out.json").read_text()
     assert {file.name: file.read_text() for file in folder.glob("counted/train*")} == counted
+
+
+@pytest.mark.slow
+def test_a_debugger_that_only_lets_the_program_run_says_the_same(tmp_path: Path) -> None:
+    """The program ends past pdb, which would begin it anew with an empty module: what grew would be gone."""
+    at_once = PROGRAM.replace("sys.exit(3)", "sys.stdout.flush(); os._exit(3)").replace("import sys", "import os, sys")
+    folder = written(tmp_path, at_once + "main()\n", rounds=300)
+    words = ["-m", "pdb", "-c", "continue", "train.py"]
+    assert ran(folder, words, watched=True) == ran(folder, words, watched=False) == (3, "kept 300\n")
+    assert '"owner": "__main__.KEPT"' in (folder / "out.json").read_text()
 
 
 @pytest.mark.parametrize("call", [untraced, lambda work: hidden(work)()], ids=["untraced", "hidden"])
