@@ -223,7 +223,7 @@ def _note_nameless(note: str) -> None:
         for name, module in modules
         if issubclass(type(module), ModuleType)
         and name.partition(".")[0] not in sys.stdlib_module_names
-        and type(spec := namespace(module).get("__spec__")) is ModuleSpec
+        and type(spec := namespace(module).get("__spec__")) is ModuleSpec  # type: ignore[arg-type]  # asked for above
         and spec.origin == "frozen"
     ]
     sentences = []
