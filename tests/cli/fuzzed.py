@@ -58,6 +58,8 @@ PANELS += (
     "synthetic:4x260:x=1",
     "synthetic:4x300:late_listings=1",
 )
+NAMED = ("os:sep", "os:getcwd", ":x", "..a:b", ":", "run:", "run:/dev/zero", "run:runs", "pettingzoo:..a")
+NAMED += ("gymnasium::x", "gymnasium:..a:b", "gymnasium:", "pettingzoo:os", "forage:1")
 NEVER = {"config", "space", "start_over_budget", "trackers", "compile"}
 """Fields that are drawn by name, that would start long work, or that wait for other machines."""
 
@@ -177,7 +179,7 @@ def value_for(option: str, kind: Any) -> st.SearchStrategy[list[str]]:
     if kinds & {bool}:
         return st.just([])
     if str in kinds and not kinds & {int, float}:
-        return st.sampled_from(TEXTS + URLS + PANELS + FILES + ODD_NUMBERS).map(lambda word: [word])
+        return st.sampled_from(TEXTS + URLS + PANELS + NAMED + FILES + ODD_NUMBERS).map(lambda word: [word])
     number = st.one_of(st.sampled_from(NUMBERS + ODD_NUMBERS + TEXTS), st.integers().map(str), st.floats().map(repr))
     if "tuple" in str(kind):
         return st.lists(number, max_size=4)

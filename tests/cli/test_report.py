@@ -1,5 +1,6 @@
 """`flatwater report`: where the page goes, and what is told when it cannot be made."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,44 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["report", str(tmp_path)]) == 2
     assert "there is no run here" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "nowhere/page.html"]])
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ("nowhere", "nowhere: there is no run here. There is no such folder."),
+        ("folder", "folder: there is no run here. It has no config.toml."),
+        ("pipe", "pipe: there is no run here. It is no folder."),
+        ("told.json", "told.json"),
+    ],
+)
+def test_what_is_no_run_is_told_before_the_place_of_the_page(
+    run: str,
+    said: str,
+    out: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    Path("told.json").write_text("3")
+    assert main(["report", run, *out]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert said in message
+    assert "--out" not in message
+
+
+def test_a_place_that_nobody_named_is_told_with_the_option_that_names_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", 2)
+    (run / "report.html").mkdir()
+    assert main(["report", str(run)]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"without --out, {run / 'report.html'}: no file can be written there: it is a folder" in message
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
 from conftest import OPTIONS, assert_same
+from forked import exit_of, in_fork
 
 from flatwater.cli.main import main
 from flatwater.panel.store import open_panel
@@ -41,17 +42,6 @@ for heavy in (
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")
 ROUNDS = 3
-
-
-def in_fork(work: Callable[[], int]) -> int:
-    """Start `work` in a fork, silently; the fork's process id."""
-    child = os.fork()
-    if child == 0:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, 1)
-        os.dup2(sink, 2)
-        os._exit(work())
-    return child
 
 
 @dataclass(frozen=True)
@@ -147,10 +137,6 @@ def dying(work: Callable[[], int], folder: Path, at: int) -> Callable[[], int]:
         return code
 
     return worked
-
-
-def exit_of(child: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def killed_at(series: Series, folder: Path, operation: int | None, seconds: float) -> str:

@@ -20,6 +20,8 @@ import obstore
 import torch
 
 sys.path.append(str(Path(__file__).parent))
+from forked import exit_of, in_fork
+
 from flatwater.checkpoints.catalogue import list_checkpoints, verify
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.writer import save_checkpoint
@@ -34,15 +36,9 @@ EVENTS = ("open", "os.rename", "os.remove", "os.mkdir")
 ROUNDS, KEPT = 6, 2
 
 
-def in_fork(work: Callable[[], int]) -> int:
-    """Run `work` in a fork, silently; its exit code, negative where a signal ended it."""
-    child = os.fork()
-    if child == 0:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, 1)
-        os.dup2(sink, 2)
-        os._exit(work())
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def ended(work: Callable[[], int]) -> int:
+    """Run `work` in a fork; its exit code."""
+    return exit_of(in_fork(work))
 
 
 def dying(work: Callable[[], int], folder: Path, at: int) -> Callable[[], int]:
@@ -107,7 +103,7 @@ def series(folder: Path, kills: int, command: str, place: str) -> dict[str, obje
     run, far = folder / "run", folder / "far" / "run"
     make_run(run)
     if place == "url":
-        assert in_fork(lambda: main(["mirror", str(run), "--to", f"file://{folder}/far"])) == 0
+        assert ended(lambda: main(["mirror", str(run), "--to", f"file://{folder}/far"])) == 0
     target = far if place == "url" else run
     options = ["mirror", str(run), "--to", f"file://{folder}/far"]
     if command == "prune":
@@ -115,20 +111,20 @@ def series(folder: Path, kills: int, command: str, place: str) -> dict[str, obje
     before = folder.with_name("before")
     shutil.copytree(folder, before)
     saved = contents(run)
-    assert in_fork(dying(lambda: main(options), folder, -1)) == 0
+    assert ended(dying(lambda: main(options), folder, -1)) == 0
     wanted, operations = contents(target if command == "prune" else far), int((folder / "operations").read_text())
     codes = []
     for n in range(kills):
         shutil.rmtree(folder)
         shutil.copytree(before, folder)
-        codes.append(in_fork(dying(lambda: main(options), folder, (n + 1) * operations // (kills + 1))))
+        codes.append(ended(dying(lambda: main(options), folder, (n + 1) * operations // (kills + 1))))
         if command == "mirror":
             assert contents(run) == saved, "the run is as it was"
             whole = rounds_whole(far / "checkpoints")
             assert whole == list(range(len(whole)))
         else:
             assert rounds_whole(target / "checkpoints")[-KEPT:] == [ROUNDS - 2, ROUNDS - 1]
-        assert in_fork(lambda: main(options)) == 0, (n, codes)
+        assert ended(lambda: main(options)) == 0, (n, codes)
         assert contents(target if command == "prune" else far) == wanted, (n, codes)
     return {"operations": operations, "killed": codes.count(-9), "kept": sorted(wanted)}
 

@@ -14,9 +14,11 @@ from conftest import OPTIONS
 from flatwater.checkpoints.reader import newest_intact
 from flatwater.cli.main import main
 
-Train = Callable[..., Path]
 Same = Callable[[Path, Path], None]
 ROUNDS = "3"
+KINDS = pytest.mark.parametrize(
+    "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
+)
 UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
@@ -77,10 +79,13 @@ def read_only(folder: Path) -> Iterator[None]:
         FAULTS[str(folder)] = False
 
 
+@KINDS
 def test_a_folder_that_turns_read_only_ends_the_run_and_nothing_is_lost(
-    train: Train, same: Same, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, same: Same, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole, run = train("whole", "--rounds", "3"), train("run", "--rounds", "1")
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert main(["train", kind, *OPTIONS[kind], "--rounds", "3", "--run", str(whole)]) == 0
+    assert main(["train", kind, *OPTIONS[kind], "--rounds", "1", "--run", str(run)]) == 0
     before = {path: path.read_bytes() for path in (run / "checkpoints").rglob("*") if path.is_file()}
     with read_only(run):
         assert main(["resume", str(run), "--rounds", "3"]) == 2
@@ -91,10 +96,12 @@ def test_a_folder_that_turns_read_only_ends_the_run_and_nothing_is_lost(
     same(whole, run)
 
 
+@KINDS
 def test_a_folder_that_turns_read_only_while_a_checkpoint_is_saved(
-    train: Train, same: Same, tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, same: Same, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole, run = train("whole", "--rounds", "3"), tmp_path / "run"
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert main(["train", kind, *OPTIONS[kind], "--rounds", "3", "--run", str(whole)]) == 0
     begun: list[bool] = []
 
     def turn(event: str, arguments: tuple[object, ...]) -> None:
@@ -105,7 +112,7 @@ def test_a_folder_that_turns_read_only_while_a_checkpoint_is_saved(
     with read_only(run):
         FAULTS[str(run)] = False
         sys.addaudithook(turn)
-        assert main(["train", "erl", *tiny, "--rounds", "3", "--run", str(run)]) == 2
+        assert main(["train", kind, *OPTIONS[kind], "--rounds", "3", "--run", str(run)]) == 2
     assert begun
     assert "Read-only file system" in " ".join(capsys.readouterr().err.split())
     assert newest_intact(run / "checkpoints", say=lambda _: None) is not None

@@ -88,6 +88,42 @@ def test_a_mirror_is_listed_and_reported(mirrored: str, capsys: Said) -> None:
     assert "2 of 2" in Path("first.html").read_text()
 
 
+UNREADABLE = {
+    "no TOML": (b"rounds = ", "not valid TOML"),
+    "of another trainer": (b"trainer = 'sac'", "trainer = 'sac': must be one of erl, grow, teach"),
+    "no text": (b"\xff\xfe", "not a text file in UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("content", "told"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_mirror_with_an_unreadable_configuration_is_listed_with_the_reason_beside_the_others(
+    mirrored: str, content: bytes, told: str, capsys: Said
+) -> None:
+    url = mirrored.rpartition("/")[0]
+    open_objects(url).put("second/config.toml", content)
+    assert f"{url}/second/config.toml: {told}" in listed_with_reason(url, capsys)
+
+
+def test_a_mirror_whose_configuration_has_no_end_is_listed_with_the_reason_beside_the_others(
+    mirrored: str, store: ObjectStore, capsys: Said
+) -> None:
+    url = mirrored.rpartition("/")[0]
+    open_objects(url).put("second/config.toml", b"rounds = 2")
+    store.set(endless="second/config.toml")
+    assert "it has more than the 10 bytes that it should have" in listed_with_reason(url, capsys)
+
+
+def listed_with_reason(url: str, capsys: Said) -> str:
+    """Of the one run that cannot be read."""
+    assert main(["runs", url, "--json"]) == 0
+    lines = {line["name"]: line for line in json.loads(capsys.readouterr().out)["runs"]}
+    assert {name: line["state"] for name, line in lines.items()} == {"first": "finished", "second": "unreadable"}
+    assert main(["runs", url]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"second: {lines['second']['problem']}" in shown
+    return str(lines["second"]["problem"])
+
+
 @pytest.mark.slow
 def test_a_mirror_is_evaluated_and_each_look_at_the_holdout_is_counted_there(mirrored: str, capsys: Said) -> None:
     assert main(["evaluate", mirrored, "--json"]) == 0

@@ -16,6 +16,9 @@ from flatwater.runs.folder import RunFolder, locked
 
 Same = Callable[[Path, Path], None]
 ROUNDS = "4"
+KINDS = pytest.mark.parametrize(
+    "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
+)
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="folders are held through /proc")
 
@@ -35,9 +38,7 @@ def options(kind: str, run: Path, *more: str) -> list[str]:
     return ["train", kind, *OPTIONS[kind], "--rounds", ROUNDS, "--run", str(run), *more]
 
 
-@pytest.mark.parametrize(
-    "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
-)
+@KINDS
 def test_a_renamed_run_goes_on_where_it_is_now(
     kind: str, tmp_path: Path, same: Same, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,7 +66,8 @@ def test_a_renamed_run_goes_on_where_it_is_now(
     same(whole, now)
 
 
-def test_a_folder_put_in_its_place_is_left_alone(tmp_path: Path, same: Same) -> None:
+@KINDS
+def test_a_folder_put_in_its_place_is_left_alone(kind: str, tmp_path: Path, same: Same) -> None:
     run, now, whole = tmp_path / "run", tmp_path / "now", tmp_path / "whole"
 
     def replace() -> None:
@@ -74,14 +76,17 @@ def test_a_folder_put_in_its_place_is_left_alone(tmp_path: Path, same: Same) -> 
         (run / "mine.txt").write_text("mine")
 
     thread = after_the_first_round(run, replace)
-    assert main(options("erl", run)) == 0
+    assert main(options(kind, run)) == 0
     thread.join()
     assert [path.name for path in run.iterdir()] == ["mine.txt"]
-    assert main(options("erl", whole)) == 0
+    assert main(options(kind, whole)) == 0
     same(whole, now)
 
 
-def test_a_deleted_folder_ends_the_run_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@KINDS
+def test_a_deleted_folder_ends_the_run_in_a_sentence(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
 
     def delete() -> None:
@@ -90,7 +95,7 @@ def test_a_deleted_folder_ends_the_run_in_a_sentence(tmp_path: Path, capsys: pyt
             shutil.rmtree(tmp_path / "gone", ignore_errors=True)
 
     thread = after_the_first_round(run, delete)
-    assert main([*options("erl", run), "--rounds", "400"]) == 2
+    assert main([*options(kind, run), "--rounds", "400"]) == 2
     thread.join()
     said = " ".join(capsys.readouterr().err.split())
     assert "this folder was deleted, or moved to another disk" in said or "gone/" in said  # a file that went before it

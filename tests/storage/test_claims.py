@@ -13,7 +13,8 @@ import psutil
 import pytest
 from object_store import ObjectStore
 
-from flatwater.storage.claims import LOCK, STALE_SECONDS, Holder, Lock, LockedError, holder, take
+from flatwater import __version__
+from flatwater.storage.claims import LOCK, STALE_SECONDS, Holder, Lock, LockedError, holder, is_written, take
 from flatwater.storage.objects import Objects, open_objects
 
 
@@ -61,7 +62,7 @@ def test_the_lock_of_a_machine_that_is_silent_is_taken_over(objects: Objects) ->
 
     second, left_by = take(objects)
 
-    assert left_by.startswith("process 41 on box-7, last sign of life 15 min 30 s")
+    assert left_by.startswith("process 41 on box-7, last sign of life 15 min ")
     assert second.is_held()
     assert not first.renew_(), "who comes back after that finds that it has lost its place"
 
@@ -162,6 +163,33 @@ def test_renewing_is_a_sign_of_life(objects: Objects) -> None:
     found = holder(objects)
     assert found is not None
     assert found.age < 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "version"),
+    [
+        ({"ticks": 12.5, "version": "9.1"}, "'9.1'"),
+        ({"pid": {"host": "box-7", "number": 41}, "version": "9.1"}, "'9.1'"),
+        ({"renewed": "a moment ago"}, repr(__version__)),
+        ({"renewed": "2026-11-23T01:00:00", "version": "\x1b[31m"}, r"'\x1b[31m'"),
+        ({"host": None, "version": None}, "None"),
+    ],
+)
+def test_the_lock_of_another_version_is_refused_with_both_versions(
+    objects: Objects, changes: dict[str, object], version: str
+) -> None:
+    lock, _ = take(objects)
+    theirs = json.dumps(asdict(written(objects)) | changes).encode()
+    objects.put(LOCK, theirs)
+    with pytest.raises(LockedError) as refused:
+        take(objects)
+    said = str(refused.value)
+    assert f"a process of Flatwater {version} writes here, and this is Flatwater {__version__!r}" in said
+    assert f"can remove {objects.url}/{LOCK}" in said
+    assert is_written(objects)
+    assert not lock.renew_()
+    lock.release_()
+    assert objects.read(LOCK) == theirs
 
 
 def test_an_object_that_is_no_lock_holds_nobody_out(objects: Objects) -> None:

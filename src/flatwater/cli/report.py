@@ -45,11 +45,10 @@ class Report:
         from flatwater.storage.objects import is_url
         from flatwater.terminal import say
 
-        if self.out is not None:
-            check_output("--out", self.out)
         with at_hand(self.run, say, shards=False) as folder:
+            run = read_run(folder.path)
             beside = Path(f"{folder.path.name}.html") if is_url(self.run) else folder.report
-            return self._written(beside, lambda: page(read_run(folder.path)))
+            return self._written(beside, lambda: page(run))
 
     def _of_watch(self) -> tuple[Written, int]:
         from datetime import datetime
@@ -58,9 +57,8 @@ class Report:
         from flatwater.reports.watch_records import read_watch
 
         told = Path(self.run)
-        return self._written(
-            told.with_suffix(".html"), lambda: watch_page(read_watch(told), datetime.now().astimezone())
-        )
+        seen = read_watch(told)
+        return self._written(told.with_suffix(".html"), lambda: watch_page(seen, datetime.now().astimezone()))
 
     def _of_study(self) -> tuple[Written, int]:
         from flatwater.reports.study_page import study_page
@@ -71,8 +69,8 @@ class Report:
         return self._written(StudyFolder(path).report, lambda: study_page(read_study(path)))
 
     def _written(self, beside: Path, page: Callable[[], str]) -> tuple[Written, int]:
-        """The page, where --out or else `beside` says."""
+        """The page of what was read, where --out or else `beside` says."""
         out = self.out if self.out is not None else beside
-        check_output("--out", out)
+        check_output("--out" if self.out is not None else "without --out,", out)
         content = page().encode(errors="replace")
         return write_output(out, content), len(content)

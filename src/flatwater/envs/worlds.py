@@ -1,6 +1,7 @@
 """Worlds and teachers by name."""
 
-import importlib
+import inspect
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
+from flatwater.envs.imported import import_named
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
@@ -97,12 +99,16 @@ def _own(name: str, world: World) -> Teacher:
     """A class of someone else's, by where it is."""
     module, _, of = name.partition(":")
     try:
-        build = getattr(importlib.import_module(module), of)
+        named = getattr(import_named(module), of)
     except (ImportError, AttributeError) as missing:
         raise ConfigError(
             f"teacher {name!r} cannot be imported ({missing}): wanted is package.module:Class"
         ) from missing
-    teacher = build(world)
-    if not isinstance(teacher, _Teaches):
-        raise ConfigError(f"teacher {name!r} is none: wanted are the methods begin_ and step_batch")
-    return teacher
+    if not isinstance(named, type) or not issubclass(named, _Teaches):
+        raise ConfigError(f"teacher {name!r} is none: wanted is a class with the methods begin_ and step_batch")
+    build: Callable[[World], Teacher] = named
+    try:
+        inspect.signature(build).bind(world)
+    except TypeError as wrong:
+        raise ConfigError(f"teacher {name!r} cannot be made from a world alone: {wrong}") from wrong
+    return build(world)

@@ -8,7 +8,7 @@ from typing import Any
 
 from flatwater.errors import RunError
 from flatwater.runs.fetching import at_hand, send_back
-from flatwater.runs.folder import RunFolder, open_folder
+from flatwater.runs.folder import RunFolder
 from flatwater.runs.machine import use_threads
 from flatwater.runs.session import read_config, restore_run
 from flatwater.storage.objects import is_url
@@ -27,7 +27,7 @@ def evaluate(run: Path | str, *, holdout: bool, say: Callable[[str], None]) -> d
         CheckpointError: no intact checkpoint fits the configuration and the data.
     """
     with at_hand(run, say, shards=True) as folder:
-        return _evaluate(run, open_folder(folder.path), holdout=holdout, say=say)
+        return _evaluate(run, folder, holdout=holdout, say=say)
 
 
 def _evaluate(run: Path | str, folder: RunFolder, *, holdout: bool, say: Callable[[str], None]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from flatwater.checkpoints.intact import DamagedError
 from flatwater.checkpoints.remote import FOLDER, fetch_newest, patiently, stored
 from flatwater.errors import CheckpointError, RunError
-from flatwater.runs.folder import BEGINNINGS, RUNS, RunFolder
+from flatwater.runs.folder import BEGINNINGS, RUNS, RunFolder, open_folder
 from flatwater.runs.mirror_sender import CLAIM
 from flatwater.runs.mirroring import write_place
 from flatwater.storage.claims import LOCK, is_lock, take
@@ -83,13 +83,13 @@ def at_hand(place: str | Path, say: Say, *, shards: bool) -> Iterator[RunFolder]
         shards: bring the newest checkpoint whole; else the manifests alone.
 
     Raises:
-        RunError: there is no run at the URL.
+        RunError: there is no run.
         CheckpointError: no checkpoint there is whole.
         ConfigError: the store refuses.
         StoreError: it cannot be reached.
     """
     if not is_url(place):
-        yield RunFolder(Path(place))
+        yield open_folder(Path(place))
         return
     objects, found = _run_at(str(place), say)
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:

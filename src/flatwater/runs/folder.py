@@ -197,7 +197,8 @@ def open_folder(path: Path) -> RunFolder:
     """
     folder = RunFolder(path)
     if not folder.config.is_file():
-        here = "It has no config.toml." if path.is_dir() else "It is no folder."
+        other = "It is no folder." if path.exists() else "There is no such folder."
+        here = "It has no config.toml." if path.is_dir() else other
         raise RunError(f"{path}: there is no run here. {here} See `flatwater runs` for the runs in ./runs.")
     return folder
 

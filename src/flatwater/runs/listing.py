@@ -69,18 +69,23 @@ def line_of(folder: RunFolder) -> RunLine:
     try:
         return describe(folder)
     except (FlatwaterError, OSError) as fault:
-        return RunLine(
-            name=folder.path.name,
-            state="unreadable",
-            trainer="",
-            done=0,
-            rounds=0,
-            measured="",
-            score=None,
-            bytes=0,
-            changed=_date(_changed(folder.path)),
-            problem=str(fault),
-        )
+        return unreadable(folder.path.name, _date(_changed(folder.path)), str(fault))
+
+
+def unreadable(name: str, changed: str, problem: str) -> RunLine:
+    """The line of a run of which nothing else is known."""
+    return RunLine(
+        name=name,
+        state="unreadable",
+        trainer="",
+        done=0,
+        rounds=0,
+        measured="",
+        score=None,
+        bytes=0,
+        changed=changed,
+        problem=problem,
+    )
 
 
 def describe(folder: RunFolder) -> RunLine:

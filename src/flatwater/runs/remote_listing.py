@@ -3,30 +3,45 @@
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
+from flatwater.errors import FlatwaterError
 from flatwater.runs.fetching import CONFIG
 from flatwater.runs.folder import RunFolder
-from flatwater.runs.listing import RunLine, line_of
-from flatwater.storage.claims import LOCK, holder, is_lock
+from flatwater.runs.listing import RunLine, line_of, unreadable
+from flatwater.storage.claims import LOCK, is_lock, is_written
 from flatwater.storage.directory import write_object
-from flatwater.storage.faults import OddNameError
+from flatwater.storage.faults import OddNameError, StoreError
 from flatwater.storage.objects import Objects, open_objects
 
 READ = (CONFIG, "metrics.jsonl", "result.json")
 
 
 def list_runs_at(url: str) -> list[RunLine]:
-    """Every run directly below `url`, the latest change last.
+    """Every run directly below `url`, the latest change last; before them those that cannot be read, with the reason.
 
     Raises:
         ConfigError: the store refuses.
         StoreError: it cannot be reached.
     """
     objects = open_objects(url)
-    found = [line for name in objects.folders() for line in _described(objects.below(name), name)]
+    found = [line for name in objects.folders() for line in _line_at(objects, name)]
     return [line for _, line in sorted(found, key=lambda each: each[0])]
+
+
+def _line_at(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
+    """The line of a run; one that cannot be read does not keep the others from being shown.
+
+    Raises:
+        StoreError: nothing can be read there any more.
+    """
+    try:
+        return _described(objects.below(name), name)
+    except (FlatwaterError, OSError) as fault:
+        if isinstance(fault, StoreError):
+            objects.folders()  # or else each run is waited for, at a store that has gone away
+        return [(datetime.min.replace(tzinfo=UTC), unreadable(name, "", str(fault)))]
 
 
 def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
@@ -44,8 +59,7 @@ def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]
         for file in names & {*READ}:
             write_object(folder.path / file, objects.pieces(file, sizes[file]))
         line = line_of(folder)
-    held = holder(objects) if LOCK in names else None
-    training = held is not None and not held.is_left_behind
+    training = LOCK in names and is_written(objects)
     changed = max(entry.modified for entry in entries if not is_lock(entry.name))
     return [
         (
@@ -54,6 +68,7 @@ def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]
                 line,
                 state="training" if training else line.state,
                 bytes=sum(entry.bytes for entry in entries),
+                problem=line.problem.replace(str(folder.path), objects.url),
                 changed=f"{changed.astimezone():%Y-%m-%d %H:%M}",
             ),
         )

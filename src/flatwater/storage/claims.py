@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from flatwater import __version__
 from flatwater.errors import ConfigError, RunError
+from flatwater.printable import shown
 from flatwater.storage.content import fitted, parsed
 from flatwater.storage.objects import Objects
 from flatwater.storage.processes import started
@@ -46,6 +48,8 @@ class Holder:
     ticks: int | None = None
     """When the process was started, counted from the machine's start: process numbers come again. None in a lock of a
     version that wrote the time of a clock instead, which anybody may set."""
+    version: str = ""
+    """Of Flatwater; empty in a lock of one that did not say."""
 
     @property
     def age(self) -> float:
@@ -77,20 +81,51 @@ def holder(objects: Objects) -> Holder | None:
     """Who holds the lock; None where nobody does.
 
     Raises:
+        LockedError: another version of Flatwater wrote it, in a form of its own.
         ConfigError: the store refuses.
         StoreError: it cannot be reached.
     """
     content = objects.read(LOCK)
-    return None if content is None else _holder_of(content)
+    return None if content is None else _holder_of(content, objects.url)
 
 
-def _holder_of(content: bytes) -> Holder | None:
+def is_written(objects: Objects) -> bool:
+    """Whether a process that may be alive writes there.
+
+    Raises:
+        ConfigError: the store refuses.
+        StoreError: it cannot be reached.
+    """
     try:
-        found = fitted(parsed(content), Holder)
-        began = datetime.fromisoformat(found.renewed)
-    except ValueError:  # not written by this version: as good as none
+        found = holder(objects)
+    except LockedError:
+        return True
+    return found is not None and not found.is_left_behind
+
+
+def _holder_of(content: bytes, url: str) -> Holder | None:
+    """Whom a lock names; None where it names nobody: it is cut off, or says that it was released.
+
+    Raises:
+        LockedError: it has the token that locks of all versions have, and does not fit this version.
+    """
+    try:
+        said = parsed(content)
+    except ValueError:
         return None
-    return found if began.tzinfo else None
+    if not isinstance(said, dict) or "token" not in said:
+        return None
+    try:
+        found = fitted(said, Holder)
+        if datetime.fromisoformat(found.renewed).tzinfo:
+            return found
+    except ValueError:
+        pass
+    raise LockedError(
+        f"{url}: a process of Flatwater {shown(said.get('version', 'of another version'))} writes here, and this is "
+        f"Flatwater {__version__!r}, which cannot tell whether that process is alive. Stop it, and use one version for "
+        f"a run. Who knows that it is gone can remove {url}/{LOCK}."
+    )
 
 
 @dataclass
@@ -113,7 +148,10 @@ class Lock:
 
     def is_held(self) -> bool:
         """Whether the lock is still this process's."""
-        found = holder(self.objects)
+        try:
+            found = holder(self.objects)
+        except LockedError:
+            return False
         return found is not None and found.token == self.token
 
     def release_(self) -> None:
@@ -149,7 +187,7 @@ def take(objects: Objects, token: str = "") -> tuple[Lock, str]:
     before = objects.read(LOCK)
     if before is None:  # released in this moment
         return take(objects, lock.token)
-    found = _holder_of(before)
+    found = _holder_of(before, objects.url)
     if found is not None and found.token == lock.token:
         return lock, ""
     if found is not None and not found.is_left_behind:
@@ -170,7 +208,7 @@ def _inherit(lock: Lock, before: bytes) -> None:
     """
     objects, taken = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
     if not objects.create(taken, _content(lock.token)):
-        heir = _holder_of(objects.read(taken) or b"")
+        heir = _holder_of(objects.read(taken) or b"", objects.url)
         if heir is not None and heir.token != lock.token and not heir.is_left_behind:
             raise _late(objects)
     try:
@@ -193,5 +231,5 @@ def is_lock(name: str) -> bool:
 
 def _content(token: str) -> bytes:
     pid, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
-    mine = Holder(token, socket.gethostname(), _boot(), pid, now, started(pid) if _boot() else None)
+    mine = Holder(token, socket.gethostname(), _boot(), pid, now, started(pid) if _boot() else None, __version__)
     return json.dumps(asdict(mine), indent=1).encode() + b"\n"

@@ -136,6 +136,9 @@ def test_agents_of_different_spaces_are_refused_by_name() -> None:
     [
         ("mettagrid", "no world 'mettagrid': there is forage, gymnasium:ID"),
         ("gymnasium:", "no world 'gymnasium:'"),
+        ("gymnasium::Nowhere", "world gymnasium::Nowhere: '' is no name of a module"),
+        ("gymnasium:..a:Nowhere", "world gymnasium:..a:Nowhere: '..a' is no name of a module"),
+        ("pettingzoo:..a", "world pettingzoo:..a cannot be imported ('..a' is no name of a module)"),
         ("forage:12", "no world 'forage:12'"),
         ("gymnasium:Nope-v0", "world gymnasium:Nope-v0: Environment `Nope` doesn't exist"),
         ("gymnasium:no_such_package:Nope-v0", "world gymnasium:no_such_package:Nope-v0"),
@@ -168,6 +171,12 @@ class NoTeacher:
     def begin_(self, which: object) -> None: ...
 
 
+class Demanding(Still):
+    """A teacher that takes more than a world."""
+
+    def __init__(self, world: World, patience: int) -> None: ...
+
+
 def teacher(name: str, world: World) -> Teacher:
     return build_teacher(name, world, torch.Generator())
 
@@ -188,13 +197,18 @@ def test_a_teacher_of_ones_own_is_built_with_the_world(monkeypatch: pytest.Monke
         ("babyai", "the teacher `babyai` knows BabyAI's levels only"),
         ("no_such_module:Wise", "teacher 'no_such_module:Wise' cannot be imported"),
         ("parting:Wise", "teacher 'parting:Wise' cannot be imported"),
-        ("parting:NoTeacher", "teacher 'parting:NoTeacher' is none: wanted are the methods begin_ and step_batch"),
+        ("parting:NoTeacher", "teacher 'parting:NoTeacher' is none: wanted is a class with the methods begin_"),
+        ("os:sep", "teacher 'os:sep' is none: wanted is a class"),
+        ("parting:Demanding", "teacher 'parting:Demanding' cannot be made from a world alone: missing a required"),
+        (":Wise", "teacher ':Wise' cannot be imported ('' is no name of a module)"),
+        ("..wise:Wise", "teacher '..wise:Wise' cannot be imported ('..wise' is no name of a module)"),
     ],
 )
 def test_a_teacher_that_is_not_there_or_does_not_fit_is_refused(
     name: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parting.NoTeacher", NoTeacher, raising=False)
+    for planted in (NoTeacher, Demanding):
+        monkeypatch.setattr(f"parting.{planted.__name__}", planted, raising=False)
     with pytest.raises(ConfigError) as refused:
         teacher(name, build("gymnasium:MiniGrid-Empty-5x5-v0"))
     assert told in str(refused.value)

@@ -110,6 +110,16 @@ def test_a_tool_of_the_standard_library_says_the_same(tmp_path: Path, words: lis
     assert {file.name: file.read_text() for file in folder.glob("counted/train*")} == counted
 
 
+@pytest.mark.slow
+def test_a_debugger_that_only_lets_the_program_run_says_the_same(tmp_path: Path) -> None:
+    """The program ends past pdb, which would begin it anew with an empty module: what grew would be gone."""
+    at_once = PROGRAM.replace("sys.exit(3)", "sys.stdout.flush(); os._exit(3)").replace("import sys", "import os, sys")
+    folder = written(tmp_path, at_once + "main()\n", rounds=300)
+    words = ["-m", "pdb", "-c", "continue", "train.py"]
+    assert ran(folder, words, watched=True) == ran(folder, words, watched=False) == (3, "kept 300\n")
+    assert '"owner": "__main__.KEPT"' in (folder / "out.json").read_text()
+
+
 @pytest.mark.parametrize("call", [untraced, lambda work: hidden(work)()], ids=["untraced", "hidden"])
 def test_work_is_not_traced_and_the_tracer_is_the_one_before(call: Callable[[Callable[[], None]], object]) -> None:
     events = list[str]()

@@ -5,6 +5,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from flatwater.envs.imported import import_named
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.spaces import actions_of, reader_of
@@ -73,9 +74,11 @@ class GymnasiumWorld:
 def _make(name: str) -> gymnasium.Env[Any, Any]:
     package = next((package for start, package in REGISTERED_BY.items() if name.startswith(start)), None)
     try:
+        if ":" in name:  # Gymnasium imports what stands before it
+            import_named(name.partition(":")[0])
         return gymnasium.make(f"{package}:{name}" if package else name, disable_env_checker=True)
     except ModuleNotFoundError as missing:
         remedy = "pip install 'flatwater[teach]'" if package else f"install the package that has {name}"
         raise ConfigError(f"world gymnasium:{name} needs {missing.name}, which is not installed: {remedy}") from missing
-    except gymnasium.error.Error as refused:
+    except (ImportError, gymnasium.error.Error) as refused:
         raise ConfigError(f"world gymnasium:{name}: {refused}") from refused

@@ -1,10 +1,10 @@
 """Copies of a PettingZoo environment as a world, all agents at once (its parallel face)."""
 
-import importlib
 from typing import Any
 
 import numpy as np
 
+from flatwater.envs.imported import import_named
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.spaces import actions_of, reader_of
@@ -85,7 +85,7 @@ class PettingZooWorld:
 
 def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)
     try:
-        found = importlib.import_module(module)
+        found = import_named(module)
     except ImportError as missing:
         raise ConfigError(
             f"world pettingzoo:{module} cannot be imported ({missing}): name a module with a parallel_env, such as "

@@ -19,7 +19,7 @@ from typing import Any
 
 from flatwater.memory.diagnose.finding import Made
 from flatwater.memory.objects.children import ATOMS, look
-from flatwater.memory.objects.raw import full_name, name_of
+from flatwater.memory.objects.raw import counted, full_name, name_of
 from flatwater.memory.objects.roots import Roots, user_modules
 from flatwater.memory.objects.view import Walk
 from flatwater.memory.probes.fork import Detached, in_fork
@@ -107,9 +107,9 @@ def _found(roots: Roots) -> dict[str, Any] | None:
     walk.seen.update(map(id, garbage))
     sized = [(look(obj, walk).size, obj) for obj in (*garbage, *_only_theirs(garbage, walk.seen))]
     size = sum(own for own, _ in sized)
-    kinds = Counter(name_of(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
+    kinds = counted(name_of(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
     if not kinds:
-        kinds = Counter(name_of(type(obj)) for obj in garbage)
+        kinds = counted(name_of(type(obj)) for obj in garbage)
     what = ", ".join(f"{count} × {name}" for name, count in kinds.most_common(2))
     found = Garbage(size, len(garbage), what, None)
     return asdict(found) | {"largest": [id(obj) for obj in _largest(sized, MOSTLY * size)]}
@@ -135,7 +135,9 @@ def unreachable() -> list[Any]:
     first = list(accumulate(map(len, map(gc.get_referents, objects)), initial=0))
     held = map(id, chain.from_iterable(map(gc.get_referents, objects)))  # no Python code runs for each of them
     target = list(map(number.get, held, repeat(len(objects))))  # one number for all that is not tracked
-    among = Counter(target)
+    among = [0] * (len(objects) + 1)
+    for at in target:
+        among[at] += 1
     outside = [n for n, count in enumerate(counts) if count - _OF_THE_LIST > among[n]]
     reached = _spread(outside, first, target)
     return [obj for n, obj in enumerate(objects) if not reached[n]]

@@ -3,11 +3,21 @@
 import gc
 import sys
 import types
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flatwater.memory.objects.raw import entries, full_name, made_in_c, mro, name_of, names_of, plain, referents, sizer
+from flatwater.memory.objects.raw import (
+    counted,
+    entries,
+    full_name,
+    made_in_c,
+    mro,
+    name_of,
+    names_of,
+    plain,
+    referents,
+    sizer,
+)
 from flatwater.memory.objects.view import Inside, Look, Named, Walk
 
 FEW = 16
@@ -122,7 +132,7 @@ def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any
     values = [value for value in gc.get_referents(obj) if value is not kind]
     if len(values) == 1 and type(values[0]) is dict:
         return None
-    left = Counter(map(id, values))
+    left = counted(map(id, values))
     found: list[tuple[str, Any]] = []
     for name in names:
         if len(found) == len(values):

@@ -9,9 +9,12 @@ of a class its namespace and its method resolution order. Classes are compared b
 import gc
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
+
+H = TypeVar("H", bound=Hashable)
 
 GC_BYTES = 16
 """What the collector's header adds to each object that it tracks."""
@@ -50,6 +53,18 @@ def full_name(kind: type) -> tuple[str, str]:
     """Module and qualified name of a class, past its metaclass. The module is empty where it is no text."""
     module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE else _module(kind)
     return module if type(module) is str else "", plain(_qualname(kind))
+
+
+def counted(values: Iterable[H]) -> Counter[H]:
+    """How often each value comes.
+
+    `Counter(values)` asks first whether the values are a Mapping, and so all classes that are one, the program's and
+    their metaclasses among them. `isinstance` with any abstract class does.
+    """
+    counts = Counter[H]()
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    return counts
 
 
 def is_a(obj: object, *kinds: type) -> bool:

@@ -5,12 +5,13 @@ is left alone. A leak and a buffer that fills rise in a straight line.
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
 from statistics import NormalDist, median, median_low
+
+from flatwater.memory.objects.raw import counted
 
 SURE = 0.99
 """Confidence that is asked for where no object says what grows."""
@@ -256,4 +257,4 @@ def _ties(k: int) -> int:
 
 
 def _tied(series: Sequence[float]) -> list[int]:
-    return [k for k in Counter(series).values() if k > 1]
+    return [k for k in counted(series).values() if k > 1]

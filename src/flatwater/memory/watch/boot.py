@@ -213,23 +213,25 @@ def _traces(frame: FrameType | None) -> bool:
 
 
 def _code_of(traces: object) -> CodeType | None:
-    function = traces.__func__ if isinstance(traces, MethodType) else traces
-    return function.__code__ if isinstance(function, FunctionType) else None
+    function = traces.__func__ if type(traces) is MethodType else traces
+    return function.__code__ if type(function) is FunctionType else None
 
 
 def _note_nameless(note: str) -> None:
     """Write down which code of the program has no file: what its functions hold cannot be told by file and line."""
-    main = vars(sys.modules["__main__"])
-    functions = [
-        name for name, value in main.items() if isinstance(value, FunctionType) and not value.__code__.co_filename
-    ]
+    from importlib.machinery import ModuleSpec  # noqa: PLC0415  (at the end, when nothing waits for it)
+
+    from flatwater.memory.objects.raw import namespace  # noqa: PLC0415
+
+    main = namespace(sys.modules["__main__"])
+    functions = [name for name, value in main.items() if type(value) is FunctionType and not value.__code__.co_filename]
     modules: list[tuple[str, object]] = list(sys.modules.items())  # a few libraries put other objects there
     frozen = [
         name
         for name, module in modules
-        if isinstance(module, ModuleType)
+        if issubclass(type(module), ModuleType)
         and name.partition(".")[0] not in sys.stdlib_module_names
-        and (spec := vars(module).get("__spec__")) is not None
+        and type(spec := namespace(module).get("__spec__")) is ModuleSpec  # type: ignore[arg-type]  # asked for above
         and spec.origin == "frozen"
     ]
     sentences = []

@@ -75,8 +75,8 @@ def _place(trace: TracebackType | None) -> str:
 def _handlers() -> set[CodeType]:
     """The signal handlers of the program, a time limit for example: they run in the watch as well."""
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    functions = [handler.__func__ if isinstance(handler, MethodType) else handler for handler in handlers]
-    return {function.__code__ for function in functions if isinstance(function, FunctionType)}
+    functions = [handler.__func__ if type(handler) is MethodType else handler for handler in handlers]
+    return {function.__code__ for function in functions if type(function) is FunctionType}
 
 
 def _passes(trace: TracebackType | None, program: Collection[CodeType]) -> bool:

@@ -139,7 +139,7 @@ def _below(parent: Any) -> list[Any]:  # noqa: ANN401
 def _wrap(cls: type) -> None:
     for name, kind in (("step", "step"), ("reset", "episode")):
         method = vars(cls).get(name)
-        if not isinstance(method, FunctionType):
+        if type(method) is not FunctionType:
             continue
         for parent in cls.__mro__[1:]:
             if _is_told(hidden := vars(parent).get(name)):
@@ -150,7 +150,7 @@ def _wrap(cls: type) -> None:
 
 def _is_told(method: Any) -> bool:  # noqa: ANN401
     """Whether that is of this module, and no wrapper of the user's that took over what the names of it say."""
-    return isinstance(method, FunctionType) and vars(method).get("__flatwater__") is method.__code__
+    return type(method) is FunctionType and vars(method).get("__flatwater__") is method.__code__
 
 
 class _Outermost(dict[type, bool]):
