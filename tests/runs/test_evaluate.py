@@ -83,7 +83,12 @@ def test_a_run_without_a_champion_cannot_be_evaluated(train: Train, capsys: pyte
 def test_the_result_is_a_table_a_picture_and_files_that_agree(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run", "--rounds", "2")
     result = json.loads((run / "result.json").read_text())
-    assert [*result["traders"]] == ["champion", "buy and hold", "equal weight", "random"]
+    rules = ["20-day momentum", "12-1 momentum", "ridge"]
+    assert [*result["traders"]] == ["champion", "buy and hold", "equal weight", *rules, "oracle", "random"]
+    champion, oracle = (result["traders"][name]["total_return"] for name in ("champion", "oracle"))
+    assert oracle > max(result["traders"][name]["total_return"] for name in [*rules, "random"])
+    assert result["oracle_share"] == pytest.approx(champion / oracle)
+    assert f"earned {result['oracle_share']:.0%} of what the law of this market allows" in result["verdict"]
     equity = pl.read_parquet(run / "equity.parquet")
     assert len(equity) == result["days"] + 1
     for trader, numbers in result["traders"].items():
