@@ -2,8 +2,10 @@
 
 The kernels multiply to the context and each dilation is the product of the kernels before it, so the receptive field
 is the window exactly and every day of it is reached by one path (van den Oord et al. 2016, WaveNet, with kernel =
-stride). For one window that is a pyramid of non-overlapping patches; for a series of days it is a dilated convolution
-that computes each day once. Both are the same sums. Nothing is padded: no day sees the next one.
+stride). For a long series of days that is a dilated convolution, which computes each day of each level once. The fewer
+days are wanted, the less of the levels below is needed: stretches of as many days as are wanted, one after each
+dilation, apart from each other as long as they are shorter than that. For one day, a window, that leaves a pyramid of
+non-overlapping patches. All are the same sums. Nothing is padded: no day sees the next one.
 """
 
 from dataclasses import dataclass
@@ -43,38 +45,53 @@ class TcnEncoder:
         return named
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
-        """The last day of each window, through the pyramid: 1 / k1 + 1 / (k1 k2) + ... of the window's rows."""
-        p, b, n, _, f = x.shape
-        h = x.reshape(p, -1, f)
-        for level, kernel in enumerate(self.kernels):
-            below = h
-            h = apply_linear(params, f"encoder.{level}", h.reshape(p, -1, kernel * h.shape[-1])).relu_()
-            if level:
-                h = h + below[:, kernel - 1 :: kernel]
-        return torch.cat([layer_norm(h, (self.channels,)).view(p, b, n, -1), x[:, :, :, -1]], dim=-1)
+        """The last day of each window: series with one day."""
+        return self._days(params, x)[:, :, :, 0]
 
     def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
         """Every day of each slice, each computed once; columns in chunks of bounded size."""
         members = len(params["encoder.0.bias"])
-        _, s, n, length, f = x.shape
+        _, s, n, length, _ = x.shape
         if length == prod(self.kernels):
             return self.windows(params, x.expand(members, -1, -1, -1, -1)).unsqueeze(2)
-        per_column = members * s * length * max(self.kernels) * max(self.channels, f)
-        step = max(1, CHUNK_NUMBERS // per_column)
+        step = max(1, CHUNK_NUMBERS // (members * s * self._numbers(length)))
         parts = [self._days(params, x[:, :, at : at + step]) for at in range(0, n, step)]
         return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
 
+    def _numbers(self, length: int) -> int:
+        """What the largest level reads of one column of a slice."""
+        context, reach, largest = prod(self.kernels), 1, 0
+        wanted = length - context + 1
+        for level, kernel in enumerate(self.kernels):
+            reach *= kernel
+            rows = min(length - reach + 1, context // reach * wanted)
+            largest = max(largest, rows * kernel * (self.channels if level else self.features))
+        return largest
+
     def _days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S N D W"]:
         members, (s, n, length) = len(params["encoder.0.bias"]), x.shape[1:4]
-        h, dilation = x.flatten(1, 2), 1
+        context, dilation = prod(self.kernels), 1
+        wanted = length - context + 1
+        h = x.flatten(1, 2).unsqueeze(2)  # [Q, columns, stretches of days, days, numbers]
         for level, kernel in enumerate(self.kernels):
-            below, span = h, h.shape[2] - (kernel - 1) * dilation
+            reach = dilation * kernel
+            if wanted < reach:
+                below = _stretches(h, wanted, dilation).unflatten(2, (-1, kernel)).transpose(3, 4)
+                taps, last = below.flatten(4), below[..., -1, :]
+            else:
+                span = h.shape[3] - (kernel - 1) * dilation
+                taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
+                last = h[:, :, :, -span:]
             # A day beside its taps, so that each member has one large product and not one for each column.
-            taps = torch.cat([below[:, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
-            rows = taps.flatten(1, 2).expand(members, -1, -1)
-            h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, s * n, span, -1)
+            rows = taps.flatten(1, 3).expand(members, -1, -1)
+            h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, *taps.shape[1:4], self.channels)
             if level:
-                h = h + below[:, :, -span:]
-            dilation *= kernel
-        today = x[:, :, :, length - h.shape[2] :].expand(members, -1, -1, -1, -1)
-        return torch.cat([layer_norm(h, (self.channels,)).view(members, s, n, -1, self.channels), today], dim=-1)
+                h = h + last
+            dilation = reach
+        today = x[:, :, :, length - wanted :].expand(members, -1, -1, -1, -1)
+        return torch.cat([layer_norm(h, (self.channels,)).view(members, s, n, wanted, self.channels), today], dim=-1)
+
+
+def _stretches(h: Float[Tensor, "Q M I L W"], wanted: int, dilation: int) -> Float[Tensor, "Q M J D W"]:
+    """Of a whole series, a stretch of `wanted` days at every `dilation`; what is in such stretches stays as it is."""
+    return h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted, dilation).transpose(3, 4)
