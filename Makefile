@@ -15,7 +15,10 @@ TEST_WORKERS ?= 2
 
 .PHONY: train test test-all check lint types imports dead api bench docs site constraints changelog clean help
 
-train: $(READY) ## evolve a population of traders on the shipped panel (ARGS="--rounds 3 --run DIR ...")
+train: $(READY) ## evolve traders on a market whose law is known, then on real prices (ARGS="--rounds 3 --run DIR ..." for these)
+	@echo "1 of 2: a market whose law is known (examples/known_market.toml)"
+	@$(BIN)/flatwater train erl --config examples/known_market.toml
+	@echo "2 of 2: real prices, four shares from 2000 to 2013"
 	@$(BIN)/flatwater train erl $(ARGS)
 
 test: $(READY) ## the tests, without the slow ones (ARGS="-k replay")
