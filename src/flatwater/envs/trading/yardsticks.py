@@ -7,7 +7,8 @@ sizes and the same holding time, and differ in what they choose alone.
 - 20-day and 12-1 momentum: the return over the last 20 days, and over the last 12 months without the newest (Jegadeesh
   and Titman 1993; 252 and 21 trading days).
 - ridge: a linear regression of the resolved gain on past returns over 8 lengths, raw and less the day's mean over the
-  instruments (Hoerl and Kennard 1970, by scikit-learn), fitted to the days that the agent learns from.
+  instruments, and on what is observed of up to 8 columns that cannot be bought (Hoerl and Kennard 1970, by
+  scikit-learn), fitted to the days that the agent learns from.
 """
 
 from collections.abc import Callable
@@ -29,6 +30,8 @@ LENGTHS = (1, 2, 5, 10, 20, 40, 60, 120)
 """Days of the past returns that ridge sees."""
 PENALTY = 1.0
 """Ridge's, on features of deviation 1."""
+MOST_WATCHED = 8
+"""Columns that cannot be bought up to which ridge sees them: with more it would have more features than it can fit."""
 LARGEST_GAIN = 0.5
 """Ridge is fitted to gains clipped to +-50 %."""
 
@@ -56,13 +59,14 @@ def gain_features(
         learnt: the D rows that it is fitted to; their trades end before what comes after them.
 
     Returns:
-        Past returns of eight lengths, raw and less the day's mean; resolved gains, clipped; and a mask.
+        Past returns of eight lengths, raw and less the day's mean, and what is observed of a few columns that cannot be
+        bought; resolved gains, clipped; and a mask.
     """
     raw = np.stack([past_return(market, days) for days in LENGTHS], axis=-1)
     with np.errstate(invalid="ignore"):
         known = np.isfinite(raw)
         mean = np.where(known, raw, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
-    features = np.concatenate([raw, raw - mean], axis=-1)
+    features = np.concatenate([raw, raw - mean, *_watched(market)], axis=-1)
     target = torch.tensor([config.trade.target_high], device=market.close.device)
     gains = trade_gains(market, rows=learnt, targets=target, hold_days=config.trade.hold_days, account=config.account)[
         ..., 0
@@ -70,6 +74,17 @@ def gain_features(
     gain = gains.double().cpu().numpy().clip(-LARGEST_GAIN, LARGEST_GAIN)
     usable = np.isfinite(features[learnt.start : learnt.stop]).all(-1) & np.isfinite(gain)
     return features, gain, usable
+
+
+def _watched(market: Market) -> list[np.ndarray]:
+    """The observed features of the columns that cannot be bought, [T, K, C F], the same for every instrument."""
+    columns = np.setdiff1d(np.arange(len(market.observations)), market.investable.cpu().numpy())
+    if not 0 < len(columns) <= MOST_WATCHED:
+        return []
+    seen = market.observations[torch.from_numpy(columns).to(market.observations.device)].double().cpu().numpy()
+    days, instruments = market.close.shape
+    flat = seen.transpose(1, 0, 2).reshape(days, 1, -1)
+    return [np.broadcast_to(flat, (days, instruments, flat.shape[-1]))]
 
 
 def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
