@@ -76,7 +76,7 @@ def learned(measured: dict[str, Any]) -> bool:
     """Whether the policy is above growing nothing, and above chance, by the margin, and does capable hosts no harm."""
     returns, capable = measured["returns"], measured["capable"]
     above = returns["policy"] >= MARGIN + max(returns["wait"], returns["random"])
-    return above and capable["policy"] >= capable["wait"] - POINT
+    return bool(above and capable["policy"] >= capable["wait"] - POINT)
 
 
 if __name__ == "__main__":
