@@ -74,7 +74,8 @@ class TcnEncoder:
         for level, kernel in enumerate(self.kernels):
             reach = dilation * kernel
             if wanted < reach:
-                below = _stretches(h, wanted, dilation).unflatten(2, (-1, kernel)).transpose(3, 4)
+                apart = _stretches(h, wanted, dilation)
+                below = apart.view(*apart.shape[:2], -1, kernel, *apart.shape[3:]).transpose(3, 4)
                 taps, last = below.flatten(4), below[..., -1, :]
             else:
                 span = h.shape[3] - (kernel - 1) * dilation
