@@ -15,7 +15,8 @@ TEST_WORKERS ?= 2
 
 .PHONY: train test test-all check lint types imports dead api bench docs site constraints changelog clean help
 
-train: $(READY) ## evolve a population of traders on the shipped panel (ARGS="--rounds 3 --run DIR ...")
+train: $(READY) ## evolve traders where the truth is known, then on the shipped panel (ARGS="--rounds 3 --run DIR ..." for that)
+	@$(BIN)/flatwater train erl --config examples/planted_signal.toml
 	@$(BIN)/flatwater train erl $(ARGS)
 
 test: $(READY) ## the tests, without the slow ones (ARGS="-k replay")
