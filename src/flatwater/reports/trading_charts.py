@@ -52,6 +52,7 @@ def course_chart(metrics: dict[str, list[float]], crowned: list[tuple[float, flo
             "cliponaxis": False,
         }
     )
+    limits = robust_range(metrics)
     return Chart(
         title="Fitness and validation",
         reading="Points of reward. Fitness is played on training days with noise, validation on walk-forward days "
@@ -59,7 +60,7 @@ def course_chart(metrics: dict[str, list[float]], crowned: list[tuple[float, flo
         data=data,
         layout={
             "xaxis": round_axis(rounds),
-            "yaxis": _robust_range(metrics),
+            "yaxis": {} if limits is None else {"range": list(limits), "zeroline": True},
         },
         height=360,
     )
@@ -78,14 +79,22 @@ def _known(metrics: dict[str, list[float]], name: str) -> list[float | None]:
     return [value if isfinite(value) else None for value in column]
 
 
-def _robust_range(metrics: dict[str, list[float]]) -> dict[str, Any]:
-    """Keep one member's penalty of ten thousand from flattening every curve."""
-    names = ("fitness/mean", "fitness/max", "validation/champion", "validation/best")
+def robust_range(metrics: dict[str, list[float]]) -> tuple[float, float] | None:
+    """Limits of the axis of fitness and validation; None where there is nothing to show.
+
+    Some members open no position at first, and are fined ten thousand points: that would flatten every curve. So a mean
+    fitness below the others by more than their whole range is cut off.
+    """
+    names = ("fitness/max", "validation/champion", "validation/best")
     shown = [value for name in names for value in metrics.get(name, []) if isfinite(value)]
     if not shown:
-        return {}
-    margin = MARGIN * (max(shown) - min(shown) or 1.0)
-    return {"range": [min(shown) - margin, max(shown) + margin], "zeroline": True}
+        return None
+    low, high = min(shown), max(shown)
+    span = high - low or 1.0
+    means = [value for value in metrics.get("fitness/mean", []) if isfinite(value) and value > low - span]
+    low = min([low, *means])
+    margin = MARGIN * (high - low or 1.0)
+    return low - margin, high + margin
 
 
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from flatwater.metrics.reader import read_metrics
 from flatwater.reports.style import FAINT, INK, write_picture
+from flatwater.reports.trading_charts import robust_range
 
 COLOURS = {
     "champion": "#c2410c",
@@ -60,7 +61,7 @@ def _equity(axes: Axes, curves: pl.DataFrame, result: dict[str, Any]) -> None:
         axes.plot(dates, change, color=colour, lw=2 if name == "champion" else 1.2, label=f"{name} {change[-1]:+.1f} %")
     axes.axhline(0, color=INK, lw=0.6)
     axes.set_title(f"Equity on the {result['split']} days, percent")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.08))  # covers no curve
     _few_dates(axes)
 
 
@@ -78,18 +79,11 @@ def _course(axes: Axes, metrics: dict[str, list[float]]) -> None:
     crowned = [n for n, new in zip(rounds, metrics["champion/crowned"], strict=True) if new]
     values = [metrics["validation/champion"][rounds.index(n)] for n in crowned]
     axes.plot(crowned, values, "o", ms=4, color=COLOURS["champion"], label="new champion")
-    _robust_limits(axes, [*metrics["fitness/mean"], *metrics["fitness/max"], *metrics["validation/champion"]])
+    axes.set_ylim(robust_range(metrics))
     axes.set_title("Evolution, points of reward")
     axes.set_xlabel("generation")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=8)
-
-
-def _robust_limits(axes: Axes, shown: list[float]) -> None:
-    """Keep one member's penalty of ten thousand from flattening every curve."""
-    low, high = min(shown), max(shown)
-    margin = 0.08 * (high - low or 1.0)
-    axes.set_ylim(low - margin, high + margin)
+    axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
 def _trades(axes: Axes, log: pl.DataFrame) -> None:
