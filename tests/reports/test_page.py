@@ -18,7 +18,7 @@ from flatwater.reports.page import page
 from flatwater.reports.records import MOST_POINTS, read_run
 from flatwater.reports.sections import sections
 
-PARTS = ("Findings", "Memory", "Learning", "Trading", "Speed", "Alarms", "Checkpoints", "Configuration")
+PARTS = ("Learning", "Trading", "Findings", "Memory", "Speed", "Alarms", "Checkpoints", "Configuration")
 
 
 def seen(run: Path) -> Seen:

@@ -55,8 +55,8 @@ OWN = {
         "too few days to split": "--panel synthetic:6x90",
         "too few days to train on": "--panel synthetic:6x110",
         "a window of a prime length": "--env.episode.context 23",
-        "a replay for less than two days": "--replay.capacity 10 --replay.warmup 5",
-        "a replay that warms up too long": "--replay.warmup 60000",
+        "a replay for less than two days": "--learner.algorithm ddpg --replay.capacity 10 --replay.warmup 5",
+        "a replay that warms up too long": "--learner.algorithm ddpg --replay.warmup 60000",
         "too many of the lowest": "--evaluation.lowest 4",
     },
     "grow": {

@@ -211,7 +211,7 @@ def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, floa
     phi = memory(signal_days)
     gain = float((phi ** np.arange(1, HORIZON + 1)).sum())
     total = _spread(phi)
-    _require_below(signal, gain**2 / total, signal_days)
+    _require_below(signal, gain**2 / total, signal_days, "it may change within them")
     deviation = float((signal * HORIZON * NOISE**2 / (gain**2 - signal * total)) ** 0.5)
     return deviation, gain, gain**2 / total
 
@@ -241,11 +241,12 @@ def _following(
     total, noise = _spread(persists * rho), HORIZON * NOISE**2
     within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
     caused = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * within if own and persists == 1 else 0.0
-    most = gain**2 / total
+    most, because = gain**2 / total, "it may change within them"
     if own:
         whole = _OWN * ((1 - rho) / (1 + rho)) ** 0.5  # shocks are taken back as they were
         most = whole**2 * gain**2 / (whole**2 * total + 2 * whole * caused + noise)
-    _require_below(signal, most, config.signal_days)
+        because = "no more than the shocks of those days can be taken back"
+    _require_below(signal, most, config.signal_days, because)
     # a b^2 - 2 h b - k = 0, with a above 0: one root is positive.
     a, h, k = gain**2 - signal * total, signal * caused, signal * noise
     strength = float((h + (h**2 + a * k) ** 0.5) / a)
@@ -268,11 +269,11 @@ def _spread(persistence: float) -> float:
     return float((persistence ** np.abs(days[:, None] - days[None, :])).sum())
 
 
-def _require_below(signal: float, most: float, signal_days: int) -> None:
+def _require_below(signal: float, most: float, signal_days: int, because: str) -> None:
     if signal >= most:
         raise ConfigError(
             f"synthetic.signal = {signal}: a drift that lives {signal_days} days can explain less than {most:.2f} of a "
-            f"{HORIZON}-day return, because it may change within them. Lower it or change synthetic.signal_days."
+            f"{HORIZON}-day return, because {because}. Lower it or change synthetic.signal_days."
         )
 
 

@@ -1,4 +1,4 @@
-"""The parts of a run's page, in the order in which a person asks: what is wrong, where memory is, what was learned."""
+"""The parts of a run's page, in the order in which a person asks: what was learned, what is wrong, where memory is."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
@@ -35,9 +35,9 @@ def sections(run: RunRecords) -> list[Section]:
     """All parts of the page. One that has nothing to show says why."""
     trained = OF_A_KIND[run.kind.name](run)
     return [
+        *(Section(title=title, blocks=list(blocks)) for title, blocks in trained.items()),
         Section(title="Findings", blocks=list(findings(run))),
         Section(title="Memory", blocks=list(memory(run))),
-        *(Section(title=title, blocks=list(blocks)) for title, blocks in trained.items()),
         Section(title="Speed", blocks=list(speed(run))),
         Section(title="Alarms", blocks=list(alarms(run))),
         Section(title="Checkpoints", blocks=list(checkpoints(run))),
