@@ -108,7 +108,7 @@ class Traders(VecEnv):
     def close(self) -> None: ...
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        return [getattr(self, attr_name, None)] * self.num_envs
+        return [None] * self.num_envs
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         raise NotImplementedError

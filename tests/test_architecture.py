@@ -47,7 +47,10 @@ IN_PLACE_DRAWS = {
     "cauchy_",
 }
 NUMPY_GENERATORS = {"Generator", "default_rng", "SeedSequence", "PCG64", "BitGenerator", "get_state"}
-MAY_DRAW = {"tests/envs/test_conformance.py": "an env that does so, which the suite must find out"}
+MAY_DRAW = {
+    "tests/envs/test_conformance.py": "an env that does so, which the suite must find out",
+    "benchmarks/bench_learning_rivals.py::library": "the library that is compared with draws from it",
+}
 
 MAY_CATCH_ALL = {
     "cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",

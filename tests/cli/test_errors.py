@@ -68,7 +68,7 @@ def seen(sentence: str) -> str:
         ("--rounds", ["Missing value for argument '--rounds'"]),
         ("--population.size 1", ["population.size = 1: must be 2 to 2**16"]),
         ("--observation-features", ["observation_features = (): must be one or more names"]),
-        ("--observation-features close closer", ["feature 'closer' is not in the panel. It has: open, close"]),
+        ("--observation-features close closer", ["there is no feature 'closer' to observe. There are: open, close"]),
         ("--observation-features close close", ["observation_features", "each once"]),
         (
             "--learner.algorithm ddpg --replay.capacity 100 --replay.warmup 10",

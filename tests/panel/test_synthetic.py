@@ -72,10 +72,10 @@ def test_more_signal_than_can_be_known_is_refused() -> None:
 
 
 def test_the_indicators_reveal_the_drift() -> None:
-    """A ridge regression on one day's five default features ranks well enough to earn most of the oracle's gain."""
+    """A ridge regression on one day's default features ranks well enough to earn most of the oracle's gain."""
     market = synthetic_panel(SyntheticConfig())
     panel, ahead = market.panel, returns(market)
-    out = torch.empty(60, 1500, 5)
+    out = torch.empty(60, 1500, len(DEFAULT_OBSERVATION_FEATURES))
     stats = statistics(panel, DEFAULT_OBSERVATION_FEATURES, range(1000))
     observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
     seen = np.concatenate([out.numpy().transpose(1, 0, 2), np.ones((1500, 60, 1))], axis=2)
@@ -83,7 +83,7 @@ def test_the_indicators_reveal_the_drift() -> None:
     known = np.isfinite(ahead)
     train = known & (np.arange(1500) < 1000 - HORIZON)[:, None]
     x, y = seen[train], ahead[train]
-    weights = np.linalg.solve(x.T @ x + 10 * np.eye(6), x.T @ y)
+    weights = np.linalg.solve(x.T @ x + 10 * np.eye(x.shape[1]), x.T @ y)
 
     test = slice(1000, 1500 - HORIZON)
     learnt, oracle, everything = (

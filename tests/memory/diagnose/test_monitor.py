@@ -97,7 +97,7 @@ def watch(monitor: Monitor, step: Step, rounds: int) -> dict[int, list[Finding]]
 
 def search_of(monitor: Monitor) -> Search | None:
     """The look for cyclic garbage that goes on."""
-    return None if monitor._dig is None else monitor._dig.search
+    return None if monitor._case is None else monitor._case.search
 
 
 def grown(step: int, size: float, **changes: Any) -> Reading:

@@ -76,12 +76,7 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndar
     champion, chance = _env(trainer, days, batch=1), _env(trainer, days, batch=RANDOM_TRADERS)
     actor = run.learner.actor[-1:]
     outlook = play_(recipe, run.market, champion, actors=actor, starts=first, days=len(days))
-    trading_end = first + len(days) - env_config.episode.settlement_days
-    every = first.expand(RANDOM_TRADERS)
-    reset_(chance, start=every, trading_end=trading_end.expand(RANDOM_TRADERS), end=every + len(days))
-    rng = generator(recipe.config.seed, "random traders", recipe.device)
-    bought = champion.logs.exit_day[0] >= 0
-    play_random_(chance, run.market, env_config, days=len(days), rng=rng, buys=bought)
+    _play_chance_(trainer, chance, days, bought=champion.logs.exit_day[0] >= 0)
     random = episode_summary(chance, env_config)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
     played = _rules(trainer, days, truth)
@@ -116,6 +111,16 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndar
         ),
         importance=dict(zip(panel.instruments, outlook.attention[0].tolist(), strict=True)),
     )
+
+
+def _play_chance_(trainer: ErlTrainer, chance: Simulator, days: Days, *, bought: Tensor) -> None:
+    """Play the random traders, with purchases on the days of the champion's."""
+    recipe = trainer.recipe
+    start = torch.full((RANDOM_TRADERS,), days.first, device=recipe.device)
+    end = start + len(days)
+    reset_(chance, start=start, trading_end=end - recipe.config.env.episode.settlement_days, end=end)
+    rng = generator(recipe.config.seed, "random traders", recipe.device)
+    play_random_(chance, trainer.run.market, recipe.config.env, days=len(days), rng=rng, buys=bought)
 
 
 def _rules(trainer: ErlTrainer, days: Days, truth: np.ndarray[Any, Any] | None) -> dict[str, Simulator]:

@@ -19,7 +19,7 @@ class StudyConfig:
 
     folds: Annotated[int, Bounds(1, MOST_FOLDS)] = 5
     """Folds; each trains on everything before its test days."""
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: Annotated[tuple[int, ...], Bounds(0, 1 << 40)] = (0, 1, 2)
     """Each fold is trained once with each."""
     days: Annotated[int, Bounds(1, 1 << 20)]
     """Days of the panel."""

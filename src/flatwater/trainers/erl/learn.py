@@ -43,7 +43,11 @@ def _from_outcomes(recipe: Recipe, run: Erl, outcomes: Outcomes) -> Phase:
         learner, recipe.actor, run.learner, groups=member_groups(recipe, run), threshold=recipe.critic.threshold
     )
     rng = run.generators["lessons"]
-    return Phase("learn", lambda: learner.updates, lambda _: update_(draw_lessons(recipe, run.market, outcomes, rng)))
+
+    def learn_(_step: int) -> None:
+        update_(draw_lessons(recipe, run.market, outcomes, rng))
+
+    return Phase("learn", lambda: learner.updates, learn_)
 
 
 def _from_transitions(recipe: Recipe, run: Erl, replay: RowReplay, buffers: Windows) -> Phase:
