@@ -7,7 +7,6 @@ import threading
 import time
 from pathlib import Path
 
-
 LONGEST = 120.0
 """Seconds after which the function is given up."""
 
