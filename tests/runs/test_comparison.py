@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from flatwater.runs.erl.comparison import Comparison, compare
+from flatwater.runs.erl.comparison import Comparison, beside_oracle, compare, oracle_share, simple_rules
 
 
 def curve(daily: np.ndarray) -> torch.Tensor:
@@ -50,6 +50,16 @@ def test_chance_is_named_where_it_explains_the_result() -> None:
     found = Comparison(best="ridge", difference=0.01, low=-0.02, high=0.04, beaten=0.8)
     assert "chance explains it as well: 80%" in found.sentence
     assert "chance" not in Comparison(best="ridge", difference=0.1, low=0.02, high=0.2, beaten=0.99).sentence
+
+
+def test_who_knows_the_law_is_no_simple_rule() -> None:
+    assert simple_rules(["champion", "equal weight", "ridge", "oracle", "random"]) == ("equal weight", "ridge")
+    returns = {"champion": 0.3, "ridge": 0.1, "oracle": 0.4}
+    assert oracle_share(returns) == pytest.approx(0.75)
+    assert beside_oracle(returns) == "It earned 75% of what the law of this market allows (+40.0%, the oracle)."
+    for nothing in ({"champion": 0.3}, {"champion": 0.3, "oracle": 0.0}, {"champion": 0.3, "oracle": None}):
+        assert oracle_share(nothing) is None
+        assert beside_oracle(nothing) == ""
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:

@@ -5,7 +5,7 @@ The difference of the daily returns is resampled in blocks, as neighbouring days
 apart. Chance is a trader who buys on the same days as the champion, whatever comes up.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ BLOCK_DAYS = 20
 RESAMPLED = 2_000
 LEVEL = 0.9
 """Of the interval."""
+CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
+"""Traders that are no simple rules. The oracle knows the law of a synthetic market."""
 YEAR = 252
 """Trading days."""
 SURE = 0.95
@@ -64,6 +66,27 @@ class Comparison:
         share = f"{self.beaten:.0%} of the random traders with the same turnover earned less"
         chance = share if self.beaten >= SURE else f"chance explains it as well: {share}"
         return f"The champion {against}; {chance}."
+
+
+def oracle_share(returns: Mapping[str, float | None]) -> float | None:
+    """The champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
+    own, known = returns[CHAMPION], returns.get(ORACLE)
+    return None if own is None or known is None or known <= 0 else own / known
+
+
+def beside_oracle(returns: Mapping[str, float | None]) -> str:
+    """What follows for the champion from the oracle's return, as a sentence; empty where there is none."""
+    share, known = oracle_share(returns), returns.get(ORACLE)
+    return (
+        ""
+        if share is None
+        else f"It earned {share:.0%} of what the law of this market allows ({known:+.1%}, the oracle)."
+    )
+
+
+def simple_rules(traders: Iterable[str]) -> tuple[str, ...]:
+    """Those of the traders whom a champion has to beat."""
+    return tuple(name for name in traders if name not in {CHAMPION, CHANCE, ORACLE})
 
 
 def compare(

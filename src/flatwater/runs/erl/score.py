@@ -16,14 +16,20 @@ from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
 from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, rules
 from flatwater.panel.panel import Panel
 from flatwater.panel.splits import Days
-from flatwater.runs.erl.comparison import Comparison, compare
+from flatwater.runs.erl.comparison import (
+    CHAMPION,
+    ORACLE,
+    Comparison,
+    beside_oracle,
+    compare,
+    oracle_share,
+    simple_rules,
+)
 from flatwater.state.random import generator
 from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.play import play_
 from flatwater.trainers.erl.round import ErlTrainer
 
-ORACLE = "oracle"
-"""The trader who knows the law of a synthetic market."""
 RANDOM_TRADERS = 100
 """Random traders that are played, with purchases on the days of the champion's; their median is reported."""
 
@@ -48,17 +54,16 @@ class Score:
     @property
     def oracle_share(self) -> float | None:
         """The champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
-        known = self.rows.get(ORACLE, {}).get("total_return", 0.0)
-        return self.rows["champion"]["total_return"] / known if known > 0 else None
+        return oracle_share(self._returns)
 
     @property
     def verdict(self) -> str:
         """What follows from the numbers, in words."""
-        if self.oracle_share is None:
-            return self.comparison.sentence
-        known = self.rows[ORACLE]["total_return"]
-        law = f"It earned {self.oracle_share:.0%} of what the law of this market allows ({known:+.1%}, the oracle)."
-        return f"{self.comparison.sentence} {law}"
+        return f"{self.comparison.sentence} {beside_oracle(self._returns)}".rstrip()
+
+    @property
+    def _returns(self) -> dict[str, float | None]:
+        return {name: row["total_return"] for name, row in self.rows.items()}
 
 
 def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndarray[Any, Any] | None) -> Score:
@@ -87,11 +92,14 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndar
         **{name: env.logs.equity[0] for name, env in played.items()},
         "random": chance.logs.equity[median],
     }
-    yardsticks = tuple(name for name in curves if name not in {"champion", "random", ORACLE})
     return Score(
         days=days,
         comparison=compare(
-            curves, random["total_return"], trained="champion", yardsticks=yardsticks, seed=recipe.config.seed
+            curves,
+            random["total_return"],
+            trained=CHAMPION,
+            yardsticks=simple_rules(curves),
+            seed=recipe.config.seed,
         ),
         rows={
             "champion": _of_env(champion, env_config),

@@ -16,7 +16,17 @@ import torch
 from flatwater.envs.trading import account
 from flatwater.errors import RunError
 from flatwater.metrics.figures import finite
-from flatwater.runs.erl.comparison import YEAR, Comparison, Difference, compare, daily_returns, difference_of
+from flatwater.runs.erl.comparison import (
+    CHAMPION,
+    YEAR,
+    Comparison,
+    Difference,
+    beside_oracle,
+    compare,
+    daily_returns,
+    difference_of,
+    simple_rules,
+)
 from flatwater.runs.erl.kind import ERL
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.results import EQUITY, read_result, read_table
@@ -24,8 +34,7 @@ from flatwater.runs.studies.config import StudyConfig
 from flatwater.runs.studies.deflated import Deflated, deflated_sharpe
 from flatwater.runs.studies.folder import StudyFolder
 
-CHAMPION, EQUAL_WEIGHT = "champion", "equal weight"
-NO_RULES = frozenset({CHAMPION, "random"})
+EQUAL_WEIGHT = "equal weight"
 BOOTSTRAP_SEED = 0
 
 
@@ -69,6 +78,9 @@ class Pool:
         said = [self.comparison.sentence]
         if self.comparison.best != EQUAL_WEIGHT:
             said.append(f"It {self.against_equal.told(EQUAL_WEIGHT)}.")
+        returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in self.equity.items()}
+        if law := beside_oracle(returns):
+            said.append(law)
         own, excess = self.deflated.probability, self.deflated_excess.probability
         said.append(
             f"Deflated for the {self.tries:,} tries of the study, the probability that its Sharpe ratio is above 0 is "
@@ -120,7 +132,7 @@ def pool(folder: StudyFolder, setup: StudyConfig) -> Pool | None:
             equity,
             torch.from_numpy(chance),
             trained=CHAMPION,
-            yardsticks=tuple(name for name in traders if name not in NO_RULES),
+            yardsticks=simple_rules(traders),
             seed=BOOTSTRAP_SEED,
         ),
         against_equal=difference_of(champion, equal, seed=BOOTSTRAP_SEED),
@@ -197,7 +209,7 @@ def _of_fold(runs: Sequence[Tested]) -> dict[str, Any]:
     rows = runs[0].result[ERL.players]
     curve = torch.from_numpy(_together(runs, CHAMPION))
     returns = [run.result[ERL.players][CHAMPION]["total_return"] for run in runs]
-    best = max((name for name in rows if name not in NO_RULES), key=lambda name: rows[name]["total_return"] or 0.0)
+    best = max(simple_rules(rows), key=lambda name: rows[name]["total_return"] or 0.0)
     return {
         "first_day": runs[0].result["first_day"],
         "last_day": runs[0].result["last_day"],
