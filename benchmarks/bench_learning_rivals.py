@@ -15,6 +15,7 @@ the oracle's return on the 20 episodes of `bench_learning.py`, on days that noth
 
 import argparse
 import json
+import sys
 import time
 from copy import deepcopy
 from dataclasses import replace
@@ -26,7 +27,11 @@ import torch
 from bench_learning import MARKETS, config_of, episode_starts, judge, play_scores, simulator
 from sizes import Silent
 from sklearn.ensemble import HistGradientBoostingRegressor
-from stable_baselines3 import PPO, SAC, TD3
+
+try:
+    from stable_baselines3 import PPO, SAC, TD3
+except ImportError:
+    sys.exit("bench_learning_rivals.py needs Stable-Baselines3: pip install -e .[compare]")
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv

@@ -50,14 +50,17 @@ def test_the_columns_that_cannot_be_bought_are_told_apart() -> None:
     """Columns 1 and 3 have an attention of their own, which knows which of them is which."""
     actor, _, params, _ = trader()
     windows = some_windows()
-    windows[:, :, 3] = windows[:, :, 1]
-    among = actor.trunk.of_windows(params, windows).attention[:, :, 2:]
-    torch.testing.assert_close(among[..., 1], among[..., 3])
-    assert (among[..., INVESTABLE] == 0).all()
+    swapped = windows.clone()
+    swapped[:, :, [1, 3]] = windows[:, :, [3, 1]]
 
-    params["context.column"][:, 1] = 3.0
-    among = actor.trunk.of_windows(params, windows).attention[:, :, 2:]
-    assert (among[..., 3] > 10 * among[..., 1]).all(), "column 3 is the second of them"
+    def summary(seen: torch.Tensor, favoured: int) -> torch.Tensor:
+        params["context.column"].zero_()[:, favoured] = 50.0
+        market = actor.trunk.of_windows(params, seen).market
+        return market[..., market.shape[-1] // 2 :]
+
+    torch.testing.assert_close(summary(windows, 1), summary(swapped, 0))
+    assert not torch.allclose(summary(windows, 1), summary(windows, 0)), "it is column 3 that is the second of them"
+    assert not torch.allclose(summary(windows, 1), summary(swapped, 1))
 
 
 def test_the_market_decides_how_much_a_token_counts() -> None:

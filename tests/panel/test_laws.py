@@ -8,7 +8,7 @@ import pytest
 from flatwater.errors import ConfigError
 from flatwater.panel.config import Law, SyntheticConfig
 from flatwater.panel.laws import HORIZON, law_of
-from flatwater.panel.synthetic import SyntheticPanel, synthetic_panel
+from flatwater.panel.synthetic import SyntheticPanel, synthetic_panel, synthetic_truth
 
 TRADED = 120
 
@@ -111,3 +111,10 @@ def test_a_law_that_speaks_by_a_column_wants_one(law: Law) -> None:
 def test_more_signal_than_a_law_can_have_is_refused(law: Law) -> None:
     with pytest.raises(ConfigError, match=r"synthetic\.signal = 0\.9: .* 50 days can explain less than 0\."):
         synthetic_panel(SyntheticConfig(law=law, signal=0.9))
+
+
+@pytest.mark.parametrize("law", get_args(Law))
+def test_the_truth_is_the_same_without_the_panel(law: Law) -> None:
+    config = SyntheticConfig(instruments=7, days=300, context_instruments=2, law=law, signal=0.1, signal_days=20)
+    market = synthetic_panel(config)
+    np.testing.assert_array_equal(synthetic_truth(config), market.drift[:, market.panel.investable])

@@ -52,7 +52,7 @@ def test_chance_is_named_where_it_explains_the_result() -> None:
     assert "chance" not in Comparison(best="ridge", difference=0.1, low=0.02, high=0.2, beaten=0.99).sentence
 
 
-def test_who_knows_the_law_is_no_simple_rule() -> None:
+def test_the_oracle_is_no_simple_rule() -> None:
     assert simple_rules(["champion", "equal weight", "ridge", "oracle", "random"]) == ("equal weight", "ridge")
     returns = {"champion": 0.3, "ridge": 0.1, "oracle": 0.4}
     assert oracle_share(returns) == pytest.approx(0.75)

@@ -137,7 +137,7 @@ def never_trading(round: int, trades: Mapping[str, int]) -> list[Alarm]:
             "never trades",
             who,
             f"The policy of {who} opened no position in any episode of the round. "
-            "Early in a run, noise and selection mend this; later, raise the noise on the coefficient.",
+            "Early in a run, learning and selection mend this; later, nothing that it sees may be worth its costs.",
             round,
         )
         for who, count in trades.items()

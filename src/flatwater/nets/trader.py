@@ -44,7 +44,8 @@ class Embedding:
     market: Float[Tensor, "P M HW"]
     """The attention's summary of all columns; then that of the columns that cannot be bought, if there are any."""
     attention: Float[Tensor, "P M H N"]
-    """The weight of each column in each head of both."""
+    """The weight of each column in each head of the attention over all columns. That over the columns that cannot be
+    bought is left out: a single one has all of its weight, whatever it says."""
     missing: Bool[Tensor, "P M K"]
     """Instruments without data on the day: they cannot be bought, whatever the market does."""
 
@@ -66,11 +67,10 @@ class Trunk:
         missing = (today == 0).all(-1).expand(tokens.shape[:-1])
         market, attention = attend(params, "attention", tokens, missing)
         if len(self.context):
-            told, weight = attend(
+            summary, _ = attend(
                 params, "context", tokens.index_select(2, self.context), missing.index_select(2, self.context)
             )
-            among = torch.zeros_like(attention).index_copy(3, self.context, weight)
-            market, attention = torch.cat([market, told], dim=-1), torch.cat([attention, among], dim=2)
+            market = torch.cat([market, summary], dim=-1)
         return Embedding(
             tokens.index_select(2, self.investable), market, attention, missing.index_select(2, self.investable)
         )
@@ -194,14 +194,14 @@ def build_trader(
     encoder = build_encoder(config, context=context, features=features)
     heads = config.attention_heads
     bought = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
-    told = bought.argsort(stable=True)[: columns - len(investable)]
-    trunk = Trunk(encoder, heads, investable, told)
+    watched = bought.argsort(stable=True)[: columns - len(investable)]
+    trunk = Trunk(encoder, heads, investable, watched)
     width, hidden = encoder.width, config.hidden
     summary = heads * width
     attention = attention_weights("attention", width, heads)
-    if len(told):
+    if len(watched):
         summary *= 2
-        attention |= attention_weights("context", width, heads, len(told))
+        attention |= attention_weights("context", width, heads, len(watched))
     common = (
         encoder.weights
         | attention

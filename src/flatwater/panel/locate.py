@@ -106,10 +106,9 @@ def load_truth(spec: str | None) -> "np.ndarray | None":
     """
     if spec is None or not is_synthetic(spec):
         return None
-    from flatwater.panel.synthetic import synthetic_panel  # noqa: PLC0415
+    from flatwater.panel.synthetic import synthetic_truth  # noqa: PLC0415
 
-    market = synthetic_panel(parse_synthetic(spec))
-    return market.drift[:, market.panel.investable]
+    return synthetic_truth(parse_synthetic(spec))
 
 
 def _generated(config: SyntheticConfig) -> Panel:

@@ -9,7 +9,9 @@ equal weights earn is luck, and what a trader earns is the signal. Measured for 
 0.508 (60 x 1,500) and 0.501 (669 x 3,781).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -42,6 +44,27 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
     Raises:
         ConfigError: the law cannot have so large a signal, or needs a context column.
     """
+    values = np.full((config.days, config.instruments, len(FEATURES)), np.nan, dtype=np.float32)
+    drift = np.full((config.days, config.instruments), np.nan, dtype=np.float32)
+    for n, (prices, traded, ahead) in enumerate(_columns(config)):
+        for name, price in prices.items():
+            values[traded, n, FEATURES.index(name)] = price[traded]
+        drift[traded, n] = ahead[traded]
+    write_indicators_(values)
+    drift.setflags(write=False)
+    return SyntheticPanel(panel=_named(values, config), drift=drift)
+
+
+def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
+    """The drift of the columns that can be bought, [T, K], without the panel: most of a panel's time are indicators."""
+    drift = np.full((config.days, config.instruments - config.context_instruments), np.nan, dtype=np.float32)
+    for n, (_, traded, ahead) in enumerate(islice(_columns(config), drift.shape[1])):
+        drift[traded, n] = ahead[traded]
+    return drift
+
+
+def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
+    """Each column's prices [T], the rows on which it is traded, and the log return that its law expects [T]."""
     law = law_of(config)
     shown, first_context = law.shown(), config.instruments - config.context_instruments
     days = np.arange(config.days)
@@ -49,8 +72,6 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
     market_share, sector_share = law.common * MARKET_SHARE, law.common * SECTOR_SHARE
     market = common.standard_normal(config.days) * NOISE * market_share**0.5
     sectors = common.standard_normal((SECTORS, config.days)) * NOISE * sector_share**0.5
-    values = np.full((config.days, config.instruments, len(FEATURES)), np.nan, dtype=np.float32)
-    drift = np.full((config.days, config.instruments), np.nan, dtype=np.float32)
     for n in range(config.instruments):
         rng = np.random.default_rng([config.seed, 1, n])
         hidden = law.draw(rng)
@@ -58,14 +79,10 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
         own = (1 - sector_share - beta**2 * market_share) ** 0.5 * NOISE * rng.standard_normal(config.days)
         moves, ahead = law.moves(n, hidden, own)
         returns = moves + beta * market + sectors[n % SECTORS] + own - law.growth
-        prices = _prices(rng, returns if n != first_context or shown is None else shown)
-        traded = days[_traded(rng, config)] if n != first_context or shown is None else days
-        for name, price in prices.items():
-            values[traded, n, FEATURES.index(name)] = price[traded]
-        drift[traded, n] = ahead[traded] - HORIZON * law.growth
-    write_indicators_(values)
-    drift.setflags(write=False)
-    return SyntheticPanel(panel=_named(values, config), drift=drift)
+        said = shown if n == first_context else None
+        prices = _prices(rng, returns if said is None else said)
+        traded = days[_traded(rng, config)] if said is None else days
+        yield prices, traded, ahead - HORIZON * law.growth
 
 
 def _prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.ndarray]:

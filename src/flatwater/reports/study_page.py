@@ -9,15 +9,8 @@ from flatwater.reports.markup import Chart, Html, Section, paragraph, table, tag
 from flatwater.reports.memory_charts import curve
 from flatwater.reports.records import MOST_POINTS
 from flatwater.reports.study_records import StudyRecords, fold_rows, percent, plain, seed_rows, trader_rows
+from flatwater.reports.trading_charts import TRADERS
 
-COLOURS = {
-    "champion": "--champion",
-    "buy and hold": "--buy-and-hold",
-    "equal weight": "--equal-weight",
-    "random": "--random",
-}
-OTHER_RULES = ("--owner-3", "--owner-7", "--owner-6")
-"""Rules without a colour of their own, in their order."""
 FAINT = "--quiet"
 
 
@@ -87,13 +80,12 @@ def _equity_chart(study: StudyRecords) -> Chart:
     assert study.equity is not None  # noqa: S101  (for the type checker: the caller has looked)
     kept = study.equity[thinned(len(study.equity), MOST_POINTS)]
     dates = [str(day) for day in kept["date"]]
-    data, others = [], iter(OTHER_RULES)
+    data = []
     for name in (column for column in kept.columns if column != "date"):
         values = kept[name].to_list()
         first = name == "champion"
         title = f"{'champions' if first else name} x {values[-1]:.2f}"
-        colour = COLOURS.get(name) or next(others, FAINT)
-        line = curve(dates, values, title, colour, hover="x %{y:.2f}", width=2.6 if first else 1.3)
+        line = curve(dates, values, title, TRADERS[name], hover="x %{y:.2f}", width=2.6 if first else 1.3)
         data.append(line | {"zorder": int(first)})
     starts = [str(row["first_day"]) for row in (study.pooled or {"by_fold": []})["by_fold"]]
     lines = [

@@ -12,9 +12,6 @@ from flatwater.reports.study_records import StudyRecords
 from flatwater.reports.style import INK, write_picture
 from flatwater.reports.trading_picture import COLOURS
 
-OTHER_RULES = ("#7c3aed", "#ca8a04", "#be185d")
-"""Rules without a colour of their own, in their order."""
-
 
 def draw_study(study: StudyRecords, out: Path) -> None:
     """Draw the pooled equity, the folds, and the intervals of the differences.
@@ -39,12 +36,11 @@ def draw_study(study: StudyRecords, out: Path) -> None:
 def _equity(axes: Axes, study: StudyRecords) -> None:
     assert study.equity is not None  # noqa: S101  (for the type checker: a fold is complete)
     assert study.pooled is not None  # noqa: S101
-    dates, others = study.equity["date"].to_numpy(), iter(OTHER_RULES)
+    dates = study.equity["date"].to_numpy()
     for name in (column for column in study.equity.columns if column != "date"):
         curve, first = study.equity[name].to_numpy(), name == "champion"
-        colour = COLOURS.get(name) or next(others, INK)
         label = f"{'champions' if first else name} x {curve[-1]:.2f}"
-        axes.plot(dates, curve, color=colour, lw=2.2 if first else 1.1, zorder=3 if first else 2, label=label)
+        axes.plot(dates, curve, color=COLOURS[name], lw=2.2 if first else 1.1, zorder=3 if first else 2, label=label)
     for row in study.pooled["by_fold"]:
         axes.axvline(np.datetime64(row["first_day"]), color=INK, lw=0.7, ls=":", zorder=1)  # type: ignore[arg-type]
     axes.set_yscale("log")

@@ -15,11 +15,12 @@ TRADERS = {
     "buy and hold": "--buy-and-hold",
     "equal weight": "--equal-weight",
     "20-day momentum": "--momentum",
+    "12-1 momentum": "--slow-momentum",
     "ridge": "--ridge",
     "random": "--random",
     "oracle": "--oracle",
 }
-"""Traders that are drawn, and their colours; the other rules stand in the table."""
+"""The colour of each trader, in a run and in a study."""
 MOST_COLUMNS = 12
 """Columns whose importance is drawn."""
 MARGIN = 0.08

@@ -19,11 +19,12 @@ COLOURS = {
     "buy and hold": "#1d4ed8",
     "equal weight": "#0d9488",
     "20-day momentum": "#a16207",
+    "12-1 momentum": "#0891b2",
     "ridge": "#be185d",
     "random": "#94a3b8",
     "oracle": "#7c3aed",
 }
-"""Traders that are drawn; the others stand in the table."""
+"""The colour of each trader, in a run and in a study."""
 MOST_COLUMNS = 12
 """Columns whose importance is drawn."""
 

@@ -107,21 +107,13 @@ def _look_text(text: str | bytes | bytearray, _walk: Walk) -> Inside:
 
 def _look_list(values: list[Any], walk: Walk) -> Inside:
     count = list.__len__(values)
-    taken = (
-        list.__getitem__(values, spaced(count, walk.draw))
-        if count > walk.draw
-        else list.__getitem__(values, slice(None))
-    )
+    taken = list.__getitem__(values, spaced(count, walk.draw))
     return Inside("list", list.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
 
 
 def _look_tuple(values: tuple[Any, ...], walk: Walk) -> Inside:
     count = tuple.__len__(values)
-    taken = (
-        tuple.__getitem__(values, spaced(count, walk.draw))
-        if count > walk.draw
-        else tuple.__getitem__(values, slice(None))
-    )
+    taken = tuple.__getitem__(values, spaced(count, walk.draw))
     return Inside("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
 
 

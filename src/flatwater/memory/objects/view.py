@@ -64,8 +64,8 @@ def claim(walk: Walk, address: int, size: int) -> int:
 
 
 def spaced(count: int, draw: int) -> slice:
-    """At most `draw` evenly spaced positions of `count`."""
-    return slice(0, count, -(-count // draw))
+    """At most `draw` evenly spaced positions of `count`; all where there are no more."""
+    return slice(0, count, max(1, -(-count // draw)))
 
 
 def items(walk: Walk, values: Sequence[Any] | Iterable[Any], count: int) -> dict[str, Any]:
