@@ -25,6 +25,7 @@ from flatwater.envs.trading.results import episode_summary
 from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
 from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, rules
 from flatwater.panel.config import SplitConfig
+from flatwater.panel.locate import load_truth
 from flatwater.runs.erl.composition import ErlRun, compose
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.trainers.erl.lessons import lesson_days
@@ -92,7 +93,12 @@ def play_members(composition: ErlRun) -> dict[str, torch.Tensor]:
 
 def play_rules(composition: ErlRun) -> dict[str, float]:
     """The mean return of each simple rule, and of the oracle."""
-    market, config, truth, found = composition.trainer.run.market, composition.config.env, composition.truth(), {}
+    market, config, truth, found = (
+        composition.trainer.run.market,
+        composition.config.env,
+        load_truth(composition.config.panel),
+        {},
+    )
     asked = rules(market, config, lesson_days(composition.recipe))
     assert truth is not None
     asked["oracle"] = lambda: oracle_scores(truth, config)

@@ -1,30 +1,36 @@
-"""Signals that reach a process while it is at a certain work."""
+"""Signals that reach a process while it is at certain work."""
 
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 LONGEST = 120.0
-"""Seconds after which the function is given up."""
+"""Seconds after which the work is given up: the test then fails by what the run returned."""
 
 
-def signal_amid(function: str, checkpoint: Path, number: signal.Signals) -> threading.Thread:
-    """Send this process a signal while it is in a function, some time after a checkpoint was written."""
+def signal_when(ready: Callable[[], bool], number: int) -> threading.Thread:
+    """Send this process a signal as soon as something is so."""
 
     def wait() -> None:
         latest = time.monotonic() + LONGEST
-        while not (checkpoint.exists() and function in functions_at_work()):
+        while not ready():
             if time.monotonic() > latest:
-                return  # the test then fails by what the run returned, and does not wait for ever
+                return
             time.sleep(0.0005)
         os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=wait)
     thread.start()
     return thread
+
+
+def signal_amid(function: str, checkpoint: Path, number: signal.Signals) -> threading.Thread:
+    """Send it while the main thread is in a function, some time after a checkpoint was written."""
+    return signal_when(lambda: checkpoint.exists() and function in functions_at_work(), number)
 
 
 def functions_at_work() -> set[str]:

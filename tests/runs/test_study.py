@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 from rich.console import Console
+from signalled import signal_when
 
 from flatwater.cli.main import main
 from flatwater.cli.study import Study, show_study
@@ -115,21 +116,10 @@ def test_random_traders_are_pooled_as_the_champions_are(whole: StudyOutcome) -> 
     assert pooled["comparison"]["beaten"] == pytest.approx(beaten)
 
 
-def stop_when_held(number: int) -> threading.Thread:
-    def send() -> None:
-        while not Path("held").exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    return thread
-
-
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int, whole: StudyOutcome) -> None:
     Path("hold").write_text("3")
-    thread = stop_when_held(signal.SIGTERM)
+    thread = signal_when(Path("held").exists, signal.SIGTERM)
     stopped, said = studied(order("cut", jobs=jobs))
     thread.join()
     assert stopped.stop.signal == signal.SIGTERM

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from signalled import signal_when
 
 from flatwater.cli.main import main
 from flatwater.config.toml import load_config
@@ -137,25 +138,12 @@ def test_settings_that_cannot_be_had_together_fail_without_a_process() -> None:
     assert len(started()) == 6 - len(failed)
 
 
-def stop_when_held(number: int) -> threading.Thread:
-    """Send this process a signal once a trial waits in its round."""
-
-    def send() -> None:
-        while not Path("held").exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    return thread
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_stopped_sweep_resumes_the_trial_that_was_at_work(number: int) -> None:
     whole = swept(order(folder="whole", trials=2))[0]
     Path("started").unlink()
     Path("hold").write_text("3")
-    thread = stop_when_held(number)
+    thread = signal_when(Path("held").exists, number)
     cut, said = swept(order(folder="cut", trials=2))
     thread.join()
     assert cut.stop.signal == number

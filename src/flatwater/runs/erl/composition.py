@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from flatwater.envs.trading.market import build_market
@@ -22,8 +21,8 @@ from flatwater.runs.composed import Composer
 from flatwater.runs.erl.alarms import find_alarms
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.erl.plan import plan_erl
-from flatwater.runs.erl.result import as_json, write_result
-from flatwater.runs.erl.score import score_champion
+from flatwater.runs.erl.result import as_json, write_holdout, write_result
+from flatwater.runs.erl.score import Score, score_champion
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
@@ -102,21 +101,21 @@ class ErlRun:
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """The champion against the baselines, on walk-forward or holdout days."""
-        splits = self.recipe.splits
-        played = score_champion(
-            self.panel, self.trainer, splits.holdout if holdout else splits.validation, self.truth()
-        )
-        split = "holdout" if holdout else "walk-forward"
-        return as_json(self.panel, self.trainer, played, split, threads=self.config.threads)
+        return self._scored(holdout=holdout)[1]
 
     def write_result(self, folder: RunFolder) -> None:
         """Play the walk-forward days; write result.json, trades and equity."""
-        write_result(self.panel, self.trainer, folder, threads=self.config.threads, truth=self.truth())
+        write_result(self.panel, *self._scored(holdout=False), folder)
 
-    def truth(self) -> np.ndarray[Any, Any] | None:
-        """What an oracle knows of a synthetic market [T, K]; None where nobody knows."""
-        truth = load_truth(self.config.panel)
-        return None if truth is None else truth[: len(self.panel.dates)]
+    def write_holdout(self, folder: RunFolder) -> None:
+        """Play the holdout days; write what a study pools."""
+        write_holdout(self.panel, *self._scored(holdout=True), folder)
+
+    def _scored(self, *, holdout: bool) -> tuple[Score, dict[str, Any]]:
+        splits, truth = self.recipe.splits, load_truth(self.config.panel)
+        score = score_champion(self.panel, self.trainer, splits.holdout if holdout else splits.validation, truth)
+        split = "holdout" if holdout else "walk-forward"
+        return score, as_json(self.panel, self.trainer, score, split, threads=self.config.threads)
 
 
 def compose(config: ErlRunConfig) -> ErlRun:

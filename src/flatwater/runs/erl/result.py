@@ -1,15 +1,16 @@
 """What a finished run leaves to look at: result.json, the champion's trades, and the equity curves."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from flatwater.metrics.figures import finite
 from flatwater.panel.panel import Panel
-from flatwater.runs.erl.score import Score, score_champion
+from flatwater.runs.erl.score import Score
 from flatwater.runs.facts import versions
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.tables import write_frame
@@ -17,47 +18,31 @@ from flatwater.storage.directory import write_object
 from flatwater.trainers.erl.round import ErlTrainer
 
 
-def write_result(
-    panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, threads: int, truth: np.ndarray[Any, Any] | None
-) -> None:
-    """Score the champion on the walk-forward days and write the files. Each appears whole or not at all.
+def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
+    """Write what a run leaves. Each file appears whole or not at all.
 
     Args:
         panel: that the run trained on.
-        trainer: whose champion is played.
+        score: of the walk-forward days.
+        result: the same, by `as_json`.
         folder: of the run.
-        threads: of torch; recorded, as the last bits of the numbers depend on them.
-        truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
 
     Raises:
         RunError: the disk is full or the folder read-only; the run itself is safe in its checkpoints.
     """
-    score = score_champion(panel, trainer, trainer.recipe.splits.validation, truth)
     write_frame(pl.DataFrame(score.trades), folder.trades)
     write_frame(equity_frame(panel, score), folder.equity)
-    result = as_json(panel, trainer, score, "walk-forward", threads=threads)
-    write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
+    _write_json(result, folder.result)
 
 
-def write_holdout(
-    panel: Panel, trainer: ErlTrainer, folder: RunFolder, *, threads: int, truth: np.ndarray[Any, Any] | None
-) -> None:
-    """Score the champion on the holdout days and write what a study pools; holdout.json last, so that it is whole.
-
-    Args:
-        panel: that the run trained on.
-        trainer: whose champion is played.
-        folder: of the run.
-        threads: of torch.
-        truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
-
-    Raises:
-        RunError: the disk is full or the folder read-only.
-    """
-    score = score_champion(panel, trainer, trainer.recipe.splits.holdout, truth)
+def write_holdout(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
+    """The same of the holdout days, as a study pools them; holdout.json last, so that it is whole."""
     write_frame(equity_frame(panel, score), folder.holdout_equity)
-    result = as_json(panel, trainer, score, "holdout", threads=threads) | {"chance": score.chance.tolist()}
-    write_object(folder.holdout, json.dumps(result, indent=1).encode() + b"\n")
+    _write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
+
+
+def _write_json(result: Mapping[str, Any], file: Path) -> None:
+    write_object(file, json.dumps(result, indent=1).encode() + b"\n")
 
 
 def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:

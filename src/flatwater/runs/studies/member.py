@@ -15,7 +15,6 @@ from flatwater.runs.checking import check_settings
 from flatwater.runs.erl.composition import ErlRun, panel_of
 from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.erl.plan import plan_erl
-from flatwater.runs.erl.result import write_holdout
 from flatwater.runs.evaluate import log_look
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.machine import find_device, use_threads
@@ -48,7 +47,7 @@ def test(folder: RunFolder) -> None:
     run, manifest = restore_run(config, folder, print)
     assert isinstance(run, ErlRun)  # noqa: S101  (for the type checker)
     log_look(folder, manifest.round)
-    write_holdout(run.panel, run.trainer, folder, threads=config.threads, truth=run.truth())
+    run.write_holdout(folder)
 
 
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
