@@ -110,13 +110,7 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndar
         },
         equity=curves,
         chance=random["total_return"],
-        trades=trades(
-            champion,
-            run.market,
-            env_config,
-            instruments=panel.instruments,
-            dates=panel.dates,
-        ),
+        trades=trades(champion, run.market, env_config, instruments=panel.instruments, dates=panel.dates),
         importance=dict(zip(panel.instruments, outlook.attention[0].tolist(), strict=True)),
     )
 
