@@ -29,7 +29,7 @@ from fresh import run_fresh
 from parts import measured, told
 from sizes import config_of
 
-from flatwater.runs.erl import composition
+from flatwater.recipes.erl import run as erl_run
 from flatwater.state.tree import nbytes
 
 EXPLAINED, COST, PLATEAU, FORECAST = 0.97, 1.01, 0.02, 0.10
@@ -40,7 +40,7 @@ SEEDS = (0, 1, 2)
 def in_process(part: str, argument: str) -> dict[str, Any]:
     """What a fresh process does."""
     if part == "plan":
-        whole = composition.compose(config_of(argument))
+        whole = erl_run.compose(config_of(argument))
         held = nbytes(whole.trainer.run)
         same = whole.plan.owners == held
         return {"planned": whole.plan.total_bytes, "held": sum(held.values()), "same_owners": same}

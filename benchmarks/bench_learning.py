@@ -26,8 +26,8 @@ from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
 from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, rules
 from flatwater.panel.config import SplitConfig
 from flatwater.panel.locate import load_truth
-from flatwater.runs.erl.composition import ErlRun, compose
-from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.run import ErlRun, compose
 from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.play import play_
 from flatwater.trainers.loop import train_

@@ -43,7 +43,7 @@ from flatwater.envs.trading.observation import account_block
 from flatwater.envs.trading.results import episode_summary
 from flatwater.envs.trading.simulator import step_
 from flatwater.envs.trading.yardsticks import gain_features
-from flatwater.runs.erl.composition import ErlRun, compose
+from flatwater.recipes.erl.run import ErlRun, compose
 from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.loop import train_
 

@@ -32,10 +32,10 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.metrics.reader import read_metrics
 from flatwater.panel.locate import load_panel
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.run import ErlRun
 from flatwater.replay.config import ReplayConfig
 from flatwater.replay.rows import build_rows
-from flatwater.runs.erl.composition import ErlRun
-from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.session import restore_run, start
 from flatwater.state.tree import nbytes

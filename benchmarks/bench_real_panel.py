@@ -25,7 +25,7 @@ from fresh import peak_of, run_fresh
 from rich.console import Console
 
 from flatwater.panel.locate import load_panel
-from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs.evaluate import evaluate
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.session import start

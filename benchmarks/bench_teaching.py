@@ -43,9 +43,9 @@ from flatwater.envs.foraging.game import Game
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
 from flatwater.memory.probes.process import resident_bytes
+from flatwater.recipes.teach.config import TeachRunConfig
+from flatwater.recipes.teach.run import TeachRun, compose
 from flatwater.runs.machine import keep_freed_memory, release_freed_memory
-from flatwater.runs.teach.composition import TeachRun, compose
-from flatwater.runs.teach.config import TeachRunConfig
 from flatwater.state.tree import leaves
 from flatwater.trainers.loop import train_
 

@@ -12,11 +12,12 @@ from sizes import config_of
 
 from flatwater.memory.ledger import Statement
 from flatwater.memory.planner import Plan
+from flatwater.recipes.erl import plan
+from flatwater.recipes.erl import run as erl_run
+from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.replay.config import ReplayConfig
 from flatwater.runs import session, watch
 from flatwater.runs.contract import Contract
-from flatwater.runs.erl import composition, plan
-from flatwater.runs.erl.config import ErlRunConfig
 
 FLAT_ROUNDS, WINDOW_ROUNDS = 60, 40
 WINDOW_BUDGET = "640MiB"
@@ -82,7 +83,7 @@ class NoContract(Contract):
 def without_contract_() -> None:
     """Take the contract out of this process's runs."""
     nothing = Plan(owners={}, transients={}, base_bytes=0, limits={"none": 1 << 60})
-    vars(composition)["plan_erl"] = lambda *_: nothing
+    vars(erl_run)["plan_erl"] = lambda *_: nothing
     vars(watch)["Contract"] = NoContract
 
 
@@ -115,7 +116,7 @@ def cpu_seconds() -> float:
 def count_contract_() -> Clock:
     """Count the contract's share of this process's runs."""
     clock = Clock()
-    vars(composition)["plan_erl"] = clock.around(plan.plan_erl)
+    vars(erl_run)["plan_erl"] = clock.around(plan.plan_erl)
     for name in ("__post_init__", "over_budget_", "settle_", "record"):
         setattr(Contract, name, clock.around(getattr(Contract, name)))
     return clock

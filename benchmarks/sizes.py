@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flatwater.envs.trading.config import EpisodeConfig, TradingConfig
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.run import ErlRun, compose
 from flatwater.replay.config import ReplayConfig
-from flatwater.runs.erl.composition import ErlRun, compose
-from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.trainers.erl.config import PopulationConfig
 
 SIZES = {"S": (60, 1500, 100, 4), "M": (200, 2000, 252, 8), "FULL": (669, 3781, 504, 16)}

@@ -12,9 +12,9 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from flatwater.config.toml import dumps_config
-from flatwater.runs.erl.config import ErlRunConfig
-from flatwater.runs.grow.config import GrowRunConfig
-from flatwater.runs.teach.config import TeachRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.teach.config import TeachRunConfig
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {

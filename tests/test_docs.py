@@ -16,9 +16,9 @@ from flatwater.config.toml import dumps_config, to_mapping
 from flatwater.errors import FlatwaterError
 from flatwater.memory.planner import grouped
 from flatwater.metrics.reader import read_metrics
-from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.runs.folder import RunFolder
-from flatwater.runs.grow.config import GrowRunConfig
 from flatwater.runs.session import BUDGET_EXIT
 from flatwater.runs.signals import STOP_CODES
 

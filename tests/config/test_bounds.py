@@ -18,9 +18,9 @@ from flatwater.config.toml import from_mapping, load_config, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.learners.teaching_config import Ramp
 from flatwater.panel.config import SyntheticConfig
-from flatwater.runs.erl.config import ErlRunConfig
-from flatwater.runs.grow.config import GrowRunConfig
-from flatwater.runs.teach.config import TeachRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.teach.config import TeachRunConfig
 
 RUNS = (ErlRunConfig, GrowRunConfig, TeachRunConfig)
 BEYOND = (float("inf"), float("-inf"), float("nan"), 2**62, 10**5000, -(10**5000), 1e300, -1e300)

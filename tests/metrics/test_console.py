@@ -11,7 +11,7 @@ from rich.console import Console
 
 from flatwater.metrics.console import RESIDENT, ConsoleTable, group_line, percent, row_line, title_line, whole
 from flatwater.metrics.figures import short_duration, short_number, short_seconds
-from flatwater.runs.erl.kind import LAYOUT
+from flatwater.recipes.erl.recipe import LAYOUT
 
 COLUMNS = LAYOUT.columns
 TITLES = title_line(COLUMNS, LAYOUT.short)

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from flatwater.errors import RunError
-from flatwater.reports.trading_picture import COLOURS, draw_trading
+from flatwater.recipes.erl.picture import COLOURS, draw_trading
 
 Folder = Callable[[int, int], Path]
 

@@ -16,8 +16,8 @@ import faults
 from conftest import TINY
 from rich.console import Console
 
-from flatwater.cli.train import TrainErl
-from flatwater.runs.erl.composition import ErlRun, compose
+from flatwater.cli.main import interface_of
+from flatwater.recipes.erl.run import ErlRun, compose
 from flatwater.runs.folder import create_folder
 from flatwater.runs.session import train
 from flatwater.runs.unmirrored import Unmirrored
@@ -32,7 +32,7 @@ def planted(composition: ErlRun, fault: int) -> ErlRun:
 
 
 def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
-    command = TrainErl.read("train erl", [*TINY, "--rounds", str(rounds), *options])
+    command = interface_of(("train", "erl")).read("train erl", [*TINY, "--rounds", str(rounds), *options])
     composition = compose(command.settings())
     run = create_folder(folder, "erl")
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:

@@ -26,7 +26,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints, verify
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.cli.main import main
-from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs.folder import write_config
 
 for heavy in ("flatwater.cli.mirror", "flatwater.cli.prune", "flatwater.runs.catching_up", "flatwater.runs.pruning"):

@@ -12,10 +12,10 @@ sys.path.append(str(Path(__file__).parent))
 from conftest import TINY
 from rich.console import Console
 
-from flatwater.cli.train import TrainErl
+from flatwater.cli.main import interface_of
 from flatwater.config.toml import dumps_config
 from flatwater.memory.probes.process import resident_bytes
-from flatwater.runs.erl.composition import compose
+from flatwater.recipes.erl.run import compose
 from flatwater.runs.folder import create_folder
 from flatwater.runs.session import train
 from flatwater.runs.unmirrored import Unmirrored
@@ -30,7 +30,7 @@ def lose(_: int) -> None:
 
 
 def main(folder: Path, seed: int, kind: str) -> int:
-    command = TrainErl.read("train erl", [*TINY, "--rounds", "500", "--seed", str(seed)])
+    command = interface_of(("train", "erl")).read("train erl", [*TINY, "--rounds", "500", "--seed", str(seed)])
     config = command.settings()
     if kind == "budget":
         compose(config)  # everything that a run imports is there now

@@ -18,9 +18,9 @@ sys.path.append(str(Path(__file__).parent))
 from conftest import TINY_GROW
 from rich.console import Console
 
-from flatwater.cli.train import TrainGrow
+from flatwater.cli.main import interface_of
+from flatwater.recipes.grow.run import GrowRun, compose
 from flatwater.runs.folder import create_folder
-from flatwater.runs.grow.composition import GrowRun, compose
 from flatwater.runs.session import train
 from flatwater.runs.unmirrored import Unmirrored
 from flatwater.trainers.loop import Phase
@@ -37,7 +37,7 @@ def plant(run: GrowRun, how: str) -> None:
 
 def main(folder: Path, how: str, rounds: int, options: list[str]) -> None:
     fresh = ["--env.env-states", "fresh", "--evaluation.every", "1000", "--rounds", str(rounds)]
-    command = TrainGrow.read("train grow", [*TINY_GROW, *fresh, *options])
+    command = interface_of(("train", "grow")).read("train grow", [*TINY_GROW, *fresh, *options])
     run = compose(command.settings())
     if how != "none":
         planted = Phase("plant", lambda: 1, lambda _: plant(run, how))

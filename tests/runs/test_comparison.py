@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from flatwater.runs.erl.comparison import Comparison, beside_oracle, compare, oracle_share, simple_rules
+from flatwater.recipes.erl.comparison import Comparison, beside_oracle, compare, oracle_share, simple_rules
 
 
 def curve(daily: np.ndarray) -> torch.Tensor:

@@ -11,25 +11,24 @@ import pytest
 import torch
 from conftest import entries
 
-from flatwater.cli.main import main
-from flatwater.cli.train import TrainErl
+from flatwater.cli.main import interface_of, main
 from flatwater.memory.probes.mappings import processes
 from flatwater.memory.probes.process import resident_bytes
+from flatwater.recipes.erl.run import compose
 from flatwater.runs.contract import STOP_SHARE, Contract
-from flatwater.runs.erl.composition import compose
 from flatwater.state.tree import nbytes
 
 CPU = torch.device("cpu")
 UNTOUCHED = """
 import json, sys
 import torch
-from flatwater.cli.train import TrainErl
-from flatwater.runs.erl.composition import compose
-from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.cli.main import interface_of
+from flatwater.recipes.erl.run import compose
+from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs.contract import Contract
 
 options = [*sys.argv[1:], "--learner.algorithm", "ddpg", "--replay.windows", "stored", "--replay.capacity", "10000"]
-composition = compose(TrainErl.read("train erl", options).settings())
+composition = compose(interface_of(("train", "erl")).read("train erl", options).settings())
 contract, path = Contract(composition.trainer.run, composition.plan, torch.device("cpu")), "replay.windows.seen"
 windows = composition.trainer.run.replay.windows.seen
 found = [windows.nbytes, contract.owned_()[path]]
@@ -41,7 +40,7 @@ print(json.dumps([*found, path in contract.full]))
 
 
 def contract(tiny: list[str], *options: str) -> Contract:
-    composition = compose(TrainErl.read("train erl", [*tiny, *options]).settings())
+    composition = compose(interface_of(("train", "erl")).read("train erl", [*tiny, *options]).settings())
     return Contract(composition.trainer.run, composition.plan, CPU)
 
 

@@ -15,12 +15,12 @@ from conftest import TINY_GROW, entries, records
 from flatwater.cli.main import main
 from flatwater.envs.growing.stages import Stage
 from flatwater.memory.planner import Plan
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.grow.plan import plan_grow
+from flatwater.recipes.grow.run import compose
+from flatwater.recipes.grow.stages import STAGES
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
-from flatwater.reports.stages import STAGES
-from flatwater.runs.grow.composition import compose
-from flatwater.runs.grow.config import GrowRunConfig
-from flatwater.runs.grow.plan import plan_grow
 from flatwater.runs.statements import read_plan
 from flatwater.state.tree import nbytes
 
@@ -190,8 +190,8 @@ def test_a_plan_does_not_import_the_compiler() -> None:
     """It would take four CPU seconds and 60 MB, in every run."""
     program = """
 import sys
-from flatwater.runs.grow.config import GrowRunConfig
-from flatwater.runs.grow.plan import plan_grow
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.grow.plan import plan_grow
 import torch
 plan_grow(GrowRunConfig(), torch.device("cpu"))
 sys.exit("torch._dynamo" in sys.modules)

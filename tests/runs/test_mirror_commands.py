@@ -17,9 +17,9 @@ from rich.console import Console
 
 from flatwater.checkpoints.catalogue import list_checkpoints, verify
 from flatwater.cli.main import main
+from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs import mirror as mirror_module
 from flatwater.runs import mirroring
-from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.folder import RunFolder, create_folder
 from flatwater.storage.claims import LOCK, take
 from flatwater.storage.objects import open_objects

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from flatwater.cli.main import main
-from flatwater.cli.train import TrainErl
+from flatwater.cli.main import interface_of, main
 from flatwater.learners.config import LearnerConfig
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.panel.locate import load_panel
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.plan import outline, plan_erl
+from flatwater.recipes.erl.run import compose
 from flatwater.replay.config import ReplayConfig
-from flatwater.runs.erl.composition import compose
-from flatwater.runs.erl.config import ErlRunConfig
-from flatwater.runs.erl.plan import outline, plan_erl
 from flatwater.state.tree import nbytes
 
 CPU = torch.device("cpu")
@@ -25,7 +24,7 @@ DDPG = ["--learner.algorithm", "ddpg"]
 
 @pytest.fixture
 def config(tiny: list[str]) -> ErlRunConfig:
-    return TrainErl.read("train erl", tiny).settings()
+    return interface_of(("train", "erl")).read("train erl", tiny).settings()
 
 
 def variants() -> dict[str, dict[str, object]]:

@@ -20,13 +20,13 @@ from signalled import signal_when
 from flatwater.cli.main import main
 from flatwater.cli.study import Study, show_study
 from flatwater.errors import ConfigError, MemoryLimitError, RunError
-from flatwater.reports.study_page import study_page
-from flatwater.reports.study_records import read_study
-from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs.listing import list_runs
-from flatwater.runs.studies.folds import configured, cut
-from flatwater.runs.studies.opening import Order
-from flatwater.runs.studies.study import StudyOutcome, study
+from flatwater.studies.folds import configured, cut
+from flatwater.studies.opening import Order
+from flatwater.studies.page import study_page
+from flatwater.studies.records import read_study
+from flatwater.studies.study import StudyOutcome, study
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_member.py")))
 BASE = ErlRunConfig(rounds=4, threads=1, seed=5)

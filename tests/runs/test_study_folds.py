@@ -15,11 +15,11 @@ from flatwater.panel.panel import FEATURES, build_panel, first_days
 from flatwater.panel.splits import check_episode, split_days
 from flatwater.panel.store import save_panel
 from flatwater.panel.synthetic import synthetic_panel
-from flatwater.runs.erl.composition import compose
-from flatwater.runs.erl.config import ErlRunConfig
-from flatwater.runs.studies.deflated import deflated_sharpe, highest_by_chance, probability
-from flatwater.runs.studies.folds import configured, cut, find_folds
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.run import compose
 from flatwater.state.tree import leaves
+from flatwater.studies.deflated import deflated_sharpe, highest_by_chance, probability
+from flatwater.studies.folds import configured, cut, find_folds
 
 SMALL = {
     "rounds": 1,

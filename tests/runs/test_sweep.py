@@ -20,18 +20,18 @@ from signalled import signal_when
 from flatwater.cli.main import main
 from flatwater.config.toml import load_config
 from flatwater.errors import ConfigError, RunError
-from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.runs.folder import RunFolder, locked
-from flatwater.runs.grow.config import GrowRunConfig
-from flatwater.runs.teach.config import TeachRunConfig
 
 pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
 
 from sqlalchemy import Engine, event
 
-from flatwater.runs.sweeps.opening import Order, opened
-from flatwater.runs.sweeps.outcome import SweepOutcome
-from flatwater.runs.sweeps.sweep import sweep
+from flatwater.sweeps.opening import Order, opened
+from flatwater.sweeps.outcome import SweepOutcome
+from flatwater.sweeps.sweep import sweep
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_trial.py")))
 NOISE = "[learner.noise]\nlow = 0.01\nhigh = 1.0\nlog = true\n"
@@ -199,9 +199,9 @@ DRIVER = """
 import sys
 from pathlib import Path
 from rich.console import Console
-from flatwater.runs.erl.config import ErlRunConfig
-from flatwater.runs.sweeps.opening import Order, opened
-from flatwater.runs.sweeps.sweep import sweep
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.sweeps.opening import Order, opened
+from flatwater.sweeps.sweep import sweep
 config = ErlRunConfig(rounds=4, threads=1, seed=5)
 order = Order(config=config, space=Path(sys.argv[1]), trials=2, folder=Path("cut"), prune=False)
 assert "torch" not in sys.modules
@@ -254,7 +254,7 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         swept(order(None))
     with pytest.raises(ConfigError, match="trials = 0"):
         swept(order(trials=0))
-    for module in [name for name in sys.modules if name.startswith(("flatwater.runs.sweeps", "optuna"))]:
+    for module in [name for name in sys.modules if name.startswith(("flatwater.sweeps", "optuna"))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(["sweep", "erl"]) == 2

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from flatwater.errors import ConfigError
-from flatwater.runs.erl.config import ErlRunConfig
-from flatwater.runs.grow.config import GrowRunConfig
-from flatwater.runs.sweeps.space import Choices, Range, configured, read_space
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.sweeps.space import Choices, Range, configured, read_space
 
 BASE = ErlRunConfig()
 

@@ -12,8 +12,8 @@ pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
 
 from sqlalchemy import Engine, event
 
-from flatwater.runs.sweeps.space import Choices, Range, Space
-from flatwater.runs.sweeps.study import Study, open_study
+from flatwater.sweeps.space import Choices, Range, Space
+from flatwater.sweeps.study import Study, open_study
 
 SPACE: Space = {
     "learner.noise": Range(low=1e-3, high=1.0, log=True, whole=False),

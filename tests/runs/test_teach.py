@@ -12,9 +12,9 @@ from conftest import TINY_TEACH, entries
 
 from flatwater.cli.main import main
 from flatwater.memory.planner import Plan
+from flatwater.recipes.teach.picture import draw_teaching
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
-from flatwater.reports.teaching_picture import draw_teaching
 from flatwater.runs.statements import read_plan
 
 pytest.importorskip("mettagrid", reason="mettagrid has wheels for Python 3.11 and 3.12 alone")

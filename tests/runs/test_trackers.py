@@ -12,15 +12,14 @@ from threading import Event
 import pytest
 from rich.console import Console
 
-from flatwater.cli.main import main
-from flatwater.cli.train import TrainErl
+from flatwater.cli.main import interface_of, main
 from flatwater.errors import ConfigError
 from flatwater.metrics.background import BackgroundSink
 from flatwater.metrics.reader import read_metrics
 from flatwater.metrics.record import Metrics
 from flatwater.metrics.sinks import Sink
+from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs import trackers
-from flatwater.runs.erl.config import ErlRunConfig
 from flatwater.runs.session import start
 
 REQUIRED = {
@@ -63,7 +62,7 @@ def use(monkeypatch: pytest.MonkeyPatch, tracker: Callable[[], Sink]) -> None:
 
 def started(tiny: list[str], *options: str) -> tuple[Path, str]:
     """A run of two rounds, and what it says."""
-    command = TrainErl.read("flatwater train erl", [*tiny, "--rounds", "2", *options])
+    command = interface_of(("train", "erl")).read("flatwater train erl", [*tiny, "--rounds", "2", *options])
     console = Console(file=io.StringIO(), width=200)
     outcome = start(command.settings(), Path("run"), console)
     assert outcome.exit_code == 0

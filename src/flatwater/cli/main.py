@@ -1,17 +1,18 @@
 """The entry point: finds the command, reads its options, and turns errors a user can meet into one message."""
 
 import errno
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from rich.text import Text
 
 from flatwater import __version__
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
+from flatwater.imported import import_object
 from flatwater.printable import shown
+from flatwater.runs.recipe import RECIPES, find_recipe
 from flatwater.runs.signals import SIGNALLED, Terminated, end_on_signals
 from flatwater.terminal import Terminal, lasting
 
@@ -19,16 +20,20 @@ INTERRUPTED = 130
 NO_READER = 141
 HELP = ("-h", "--help")
 
-COMMANDS = {
-    ("train", "erl"): ("flatwater.cli.train:TrainErl", "evolve a population of traders on a market panel"),
-    ("train", "grow"): ("flatwater.cli.train:TrainGrow", "learn when and where networks in training should grow"),
-    ("train", "teach"): ("flatwater.cli.train:TrainTeach", "learn from a teacher, then without one"),
-    ("plan", "erl"): ("flatwater.cli.plan:PlanErl", "tell what a run would hold, by owner, before it starts"),
-    ("plan", "grow"): ("flatwater.cli.plan:PlanGrow", "the same for a run of growing networks"),
-    ("plan", "teach"): ("flatwater.cli.plan:PlanTeach", "the same for a run of teaching"),
-    ("sweep", "erl"): ("flatwater.cli.sweep:SweepErl", "search for the settings with which traders evolve best"),
-    ("sweep", "grow"): ("flatwater.cli.sweep:SweepGrow", "the same for growing networks"),
-    ("sweep", "teach"): ("flatwater.cli.sweep:SweepTeach", "the same for teaching"),
+OVER_RECIPES = {
+    "train": ("flatwater.cli.train:Train", ""),
+    "plan": ("flatwater.cli.plan:Plan", "tell what a run of {} would hold, by owner, before it starts"),
+    "sweep": ("flatwater.cli.sweep:Sweep", "search for the settings with which {} trains best"),
+}
+"""Commands that a recipe belongs to, `flatwater train erl`: its settings are their options. What `train` does is
+the recipe's to say."""
+
+COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
+    **{
+        (verb, name): (where, line.format(f"`train {name}`") or does)
+        for verb, (where, line) in OVER_RECIPES.items()
+        for name, (_, does) in RECIPES.items()
+    },
     ("study",): ("flatwater.cli.study:Study", "train in each fold of a walk-forward, and say what the result shows"),
     ("resume",): ("flatwater.cli.resume:Resume", "go on with a run from its newest checkpoint, bit for bit"),
     ("evaluate",): ("flatwater.cli.evaluate:Evaluate", "play what a run has trained against the baselines"),
@@ -136,15 +141,20 @@ def complain(errors: Terminal, message: str, label: str = "error: ") -> None:
 
 
 def find(words: Sequence[str]) -> tuple[str, ...] | None:
-    """The command that the first words name."""
+    """The command that the first words name; a recipe of somebody else's has a colon."""
+    if words[0] in OVER_RECIPES and len(words) > 1 and ":" in words[1]:
+        return words[0], words[1]
     return next((command for command in COMMANDS if tuple(words[: len(command)]) == command), None)
 
 
 def interface_of(command: tuple[str, ...]) -> type[Any]:
     """The class whose fields are the command's options."""
-    module, name = COMMANDS[command][0].split(":")
-    found: type[Any] = vars(importlib.import_module(module))[name]
-    return found
+    verb, *recipe = command
+    if verb not in OVER_RECIPES:
+        return cast("type[Any]", import_object(COMMANDS[command][0]))
+    from flatwater.cli.settings import over_recipe
+
+    return over_recipe(import_object(OVER_RECIPES[verb][0]), find_recipe(*recipe))
 
 
 def run(command: tuple[str, ...], options: Sequence[str]) -> int:
@@ -168,17 +178,21 @@ def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]
     return lambda program, options: read_options(interface, program, options)
 
 
-def overview(commands: Iterable[tuple[str, ...]] = tuple(COMMANDS)) -> str:
-    """The help text: these commands, each with its line."""
-    width = max(len(" ".join(command)) for command in COMMANDS)
-    lines = [f"  {' '.join(command):<{width}}  {COMMANDS[command][1]}" for command in commands]
+def overview(commands: Iterable[tuple[str, ...]] | None = None) -> str:
+    """The help text: these commands, each with its line; all of them where none are given."""
+    if commands is None:
+        lines = dict(map(_in_short, COMMANDS))
+    else:
+        lines = {" ".join(command): COMMANDS[command][1] for command in commands}
+    width = max(map(len, lines))
+    rows = [f"  {name:<{width}}  {line}" for name, line in lines.items()]
     return "\n".join(
         (
             "usage: flatwater COMMAND [options]     flatwater COMMAND --help explains each option",
             "",
             "Train agents for days in constant memory, and see who owns every byte.",
             "",
-            *lines,
+            *rows,
             "",
             "start here: flatwater train erl        (no options needed: a panel comes with Flatwater)",
             "",
@@ -186,6 +200,12 @@ def overview(commands: Iterable[tuple[str, ...]] = tuple(COMMANDS)) -> str:
             "",
         )
     )
+
+
+def _in_short(command: tuple[str, ...]) -> tuple[str, str]:
+    """A command and its line. Each recipe is told once, where it is trained."""
+    _, line = OVER_RECIPES.get(command[0], ("", ""))
+    return (f"{command[0]} RECIPE", line.format("a recipe")) if line else (" ".join(command), COMMANDS[command][1])
 
 
 def _unknown(words: Sequence[str], errors: Terminal) -> int:

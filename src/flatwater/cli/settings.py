@@ -1,21 +1,22 @@
 """A command whose options are a run's configuration, on top of those of a file."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from flatwater.cli.options import read_options
 from flatwater.config.toml import load_config
+from flatwater.runs.recipe import Recipe
 
 
 class OverFile:
     """A command that has all fields of a configuration, and fields of its own that have defaults."""
 
-    kind: ClassVar[type[Any]]
+    config_type: ClassVar[type[Any]]
     """The configuration: a dataclass."""
     help_more: ClassVar[str] = ""
-    """What commands of several kinds have in common, for their help."""
+    """Help after the first paragraphs: the same for every recipe."""
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
@@ -26,13 +27,32 @@ class OverFile:
             options: the words after it.
         """
         file = config_option(options)
-        base = load_config(cls.kind, file) if file is not None else cls.kind()
-        settings = {field.name: getattr(base, field.name) for field in fields(cls.kind)}
+        base = load_config(cls.config_type, file) if file is not None else cls.config_type()
+        settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}
         return read_options(cls, program, options, cls(**settings), more=cls.help_more, later=settings)
 
-    def settings(self) -> Any:  # noqa: ANN401  (of `kind`)
+    def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
         """The configuration without what belongs to the command."""
-        return self.kind(**{field.name: getattr(self, field.name) for field in fields(self.kind)})
+        return self.config_type(**{field.name: getattr(self, field.name) for field in fields(self.config_type)})
+
+
+class OverRecipe(OverFile):
+    """A command for any recipe: `flatwater train erl`."""
+
+    @classmethod
+    def about(cls, recipe: Recipe) -> str:
+        """The first paragraphs of its help.
+
+        Args:
+            recipe: whose settings are its options.
+        """
+        raise NotImplementedError
+
+
+def over_recipe(command: type[OverRecipe], recipe: Recipe) -> type[Any]:
+    """The command with the settings of a recipe as its options, besides its own."""
+    about = {"__doc__": command.about(recipe), "__module__": command.__module__, "config_type": recipe.config}
+    return dataclass(frozen=True, kw_only=True)(type(f"{command.__name__}Recipe", (command, recipe.config), about))
 
 
 def config_option(options: Sequence[str]) -> Path | None:

@@ -10,11 +10,11 @@ import tyro
 from flatwater.cli.settings import OverFile, config_option, option_value
 from flatwater.config.bounds import Bounds
 from flatwater.errors import ConfigError, FlatwaterError
-from flatwater.runs.erl.config import ErlRunConfig
-from flatwater.runs.studies.config import MOST_FOLDS
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.studies.config import MOST_FOLDS
 
 if TYPE_CHECKING:
-    from flatwater.runs.studies.study import StudyOutcome
+    from flatwater.studies.study import StudyOutcome
 
 SETTINGS = ".toml"
 
@@ -30,7 +30,7 @@ class Study(OverFile, ErlRunConfig):
     at work; the same command with --run goes on, also after a kill.
     """
 
-    kind: ClassVar[type[Any]] = ErlRunConfig
+    config_type: ClassVar[type[Any]] = ErlRunConfig
     help_more: ClassVar[str] = """
         The settings below are those of every run. The seed, `splits.days` and `splits.holdout-days` are set by the
         study for each run.
@@ -83,8 +83,8 @@ def over_study(options: Sequence[str]) -> list[str]:
 def show_plan(command: Study) -> int:
     """Print what the largest run would hold. Returns the exit code: 3 where so many at once do not fit."""
     from flatwater.cli.plan_table import print_plan
-    from flatwater.runs.studies.member import planned
-    from flatwater.runs.studies.opening import that_fit, wanted
+    from flatwater.studies.member import planned
+    from flatwater.studies.opening import that_fit, wanted
     from flatwater.terminal import say, terminal
 
     asked = wanted(_order(command))
@@ -101,7 +101,7 @@ def show_plan(command: Study) -> int:
 
 
 def _order(command: Study) -> Any:  # noqa: ANN401  (imported where it is used)
-    from flatwater.runs.studies.opening import Order
+    from flatwater.studies.opening import Order
 
     return Order(
         config=command.settings(),
@@ -118,7 +118,7 @@ def run_study(command: Study) -> int:
     import shlex
     import sys
 
-    from flatwater.runs.studies.study import study
+    from flatwater.studies.study import study
     from flatwater.terminal import lasting_terminal
 
     console = lasting_terminal(errors=command.json)
@@ -144,10 +144,10 @@ def run_study(command: Study) -> int:
 
 def write_pages(outcome: "StudyOutcome") -> None:
     """Write the picture and the page."""
-    from flatwater.reports.study_page import study_page
-    from flatwater.reports.study_picture import draw_study
-    from flatwater.reports.study_records import read_study
     from flatwater.storage.directory import write_object
+    from flatwater.studies.page import study_page
+    from flatwater.studies.picture import draw_study
+    from flatwater.studies.records import read_study
 
     folder = outcome.folder
     records = read_study(folder.path)
@@ -160,7 +160,7 @@ def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from flatwater.reports.study_records import fold_rows, trader_rows
+    from flatwater.studies.records import fold_rows, trader_rows
 
     for titles, rows, words in (fold_rows(result["pooled"]), trader_rows(result["pooled"])):
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))

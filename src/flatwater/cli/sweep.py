@@ -1,23 +1,21 @@
-"""`flatwater sweep erl`, `flatwater sweep grow` and `flatwater sweep teach`."""
+"""`flatwater sweep RECIPE`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from flatwater.cli.settings import OverFile, config_option, option_value
+from flatwater.cli.settings import OverRecipe, config_option, option_value
 from flatwater.config.bounds import Bounds
-from flatwater.runs.erl.config import ErlRunConfig
-from flatwater.runs.grow.config import GrowRunConfig
-from flatwater.runs.teach.config import TeachRunConfig
+from flatwater.runs.recipe import Recipe
 
 if TYPE_CHECKING:
-    from flatwater.runs.sweeps.outcome import SweepOutcome
+    from flatwater.sweeps.outcome import SweepOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(OverFile):
-    """What sweeps of all kinds are given, besides the settings that all trials share."""
+class Sweep(OverRecipe):
+    """What sweeps over any recipe are given, besides the settings that all trials share."""
 
     help_more: ClassVar[str] = """
         The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or
@@ -32,7 +30,7 @@ class Sweep(OverFile):
     prune: bool = True
     """End a trial when its best value so far is below the median of the trials before it at the same round."""
     run: Path | None = None
-    """Folder for the sweep: new, empty, or one to go on with. Left out: runs/sweep-KIND-DATE-NUMBER."""
+    """Folder for the sweep: new, empty, or one to go on with. Left out: runs/sweep-RECIPE-DATE-NUMBER."""
     config: Path | None = None
     """TOML file with settings that all trials share. Options on the command line win over it."""
     json: bool = False
@@ -43,30 +41,17 @@ class Sweep(OverFile):
         """The options over the settings of --config, or of the sweep in --run."""
         return super().read(program, over_sweep(options))
 
+    @classmethod
+    def about(cls, recipe: Recipe) -> str:
+        """The same for every recipe."""
+        return (
+            f"Search for the settings with which `flatwater train {recipe.name}` trains best: many runs, each with "
+            "settings drawn from a space."
+        )
+
     def __call__(self) -> int:
         """Run the trials, then show them."""
         return run_sweep(self, self.settings())
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepErl(Sweep, ErlRunConfig):
-    """Search for the settings with which traders evolve best: many runs, each with settings drawn from a space."""
-
-    kind: ClassVar[type[Any]] = ErlRunConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepGrow(Sweep, GrowRunConfig):
-    """Search for the settings with which growing networks are learned best: many runs, with settings from a space."""
-
-    kind: ClassVar[type[Any]] = GrowRunConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepTeach(Sweep, TeachRunConfig):
-    """Search for the settings with which a student learns best: many runs, each with settings drawn from a space."""
-
-    kind: ClassVar[type[Any]] = TeachRunConfig
 
 
 def over_sweep(options: Sequence[str]) -> list[str]:
@@ -76,7 +61,7 @@ def over_sweep(options: Sequence[str]) -> list[str]:
     return ["--config", str(Path(run) / "base.toml"), *options] if begun and run is not None else [*options]
 
 
-def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig of any kind)
+def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig of any recipe)
     """Run the trials that are wanted, show all, and return the exit code."""
     import json
     import shlex
@@ -86,8 +71,8 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
     from flatwater.terminal import lasting_terminal
 
     try:
-        from flatwater.runs.sweeps.opening import Order
-        from flatwater.runs.sweeps.sweep import sweep
+        from flatwater.sweeps.opening import Order
+        from flatwater.sweeps.sweep import sweep
     except ModuleNotFoundError as missing:
         raise ConfigError(
             f"sweeps need the package {missing.name}, which is not installed. Install it with: "

@@ -9,12 +9,12 @@ import torch
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
-from flatwater.envs.imported import import_named
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.errors import ConfigError
+from flatwater.imported import import_named
 
 WORLDS = "forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3)"
 TEACHERS = "search, babyai, random, package.module:Class"

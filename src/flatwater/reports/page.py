@@ -10,7 +10,7 @@ from flatwater.reports.markup import Html, tag, text
 from flatwater.reports.records import RunRecords
 from flatwater.reports.sections import sections
 from flatwater.runs.findings import GRAVE
-from flatwater.runs.kind import Kind
+from flatwater.runs.recipe import Recipe
 from flatwater.units import format_bytes, format_duration
 
 ROUNDS_OF_PACE = 8
@@ -26,15 +26,11 @@ def page(run: RunRecords) -> str:
     return document(name, top, found, written)
 
 
-SHIPPED = {"erl": "the panel that comes with Flatwater", "grow": "the digits that come with scikit-learn"}
-"""The data of a run that was given none, by its kind."""
-
-
 def _subtitle(run: RunRecords) -> Html:
     """Data, device, seed and versions, as far as the folder says."""
     facts = run.checkpoints[-1].facts if run.checkpoints else {}
     data, versions = facts.get("data"), facts.get("versions")
-    said = [str(run.config.get("panel") or run.config.get("world") or SHIPPED[run.kind.name])]
+    said = [run.recipe.trained_on(run.config)]
     if isinstance(data, dict) and "days" in data:
         said.append(f"{data.get('instruments')} instruments, {data.get('days')} days")
         said.append(f"{data.get('first_day')} to {data.get('last_day')}")
@@ -62,22 +58,22 @@ def _tiles(run: RunRecords) -> list[Tile]:
     if run.findings or run.ledger:
         said = "memory is flat" if not run.findings else f"{grave} to act on"
         tiles.append(("findings", str(len(run.findings)), said, "bad" if grave else "good"))
-    measured, metric = list(run.kind.curves.items())[-1]
+    measured, metric = list(run.recipe.curves.items())[-1]
     known = [value for value in run.metrics.get(metric, []) if isfinite(value)]
     if known:
         tiles.append((measured, f"{known[-1]:.4g}", f"{known[0]:.4g} at first", ""))
     if run.result is not None:
-        tiles.append(_headline(run.kind, run.result))
+        tiles.append(_headline(run.recipe, run.result))
     return tiles
 
 
-def _headline(kind: Kind, result: Mapping[str, Any]) -> Tile:
+def _headline(recipe: Recipe, result: Mapping[str, Any]) -> Tile:
     """What was trained, by its most important number, and what it is compared with."""
-    headline, rows = kind.headline, result[kind.players]
+    headline, rows = recipe.headline, result[recipe.players]
     numbers = {name: row.get(headline.key) for name, row in rows.items()}
     own, other = (
         "-" if (number := numbers.get(name)) is None else headline.form.format(number)
-        for name in (kind.trained, headline.against)
+        for name in (recipe.trained, headline.against)
     )
     return headline.title, own, headline.said.format(other), ""
 

@@ -19,9 +19,8 @@ from flatwater.metrics.lines import read_records, thinned
 from flatwater.metrics.reader import read_metrics
 from flatwater.runs.findings import finding_of, newest
 from flatwater.runs.folder import RunFolder, open_folder
-from flatwater.runs.kind import Kind
-from flatwater.runs.kinds import kind_of, rounds_of
 from flatwater.runs.listing import state_of
+from flatwater.runs.recipe import Recipe, recipe_of, rounds_of
 from flatwater.runs.results import EQUITY, LIVES, TRADES, read_result, read_table
 from flatwater.runs.statements import LedgerLine, alarms_of, line_of, read_plan
 
@@ -34,7 +33,7 @@ class RunRecords:
     """One run, as its files say."""
 
     path: Path
-    kind: Kind
+    recipe: Recipe
     state: str
     rounds: int
     """Wanted in all."""
@@ -70,14 +69,14 @@ def read_run(path: Path) -> RunRecords:
     """
     folder = open_folder(path)
     config = read_toml(folder.config)
-    kind = kind_of(config, str(folder.config))
+    recipe = recipe_of(config, str(folder.config))
     columns = read_metrics(folder.metrics) if folder.metrics.is_file() else {}
     rounds, seen = rounds_of(config, str(folder.config)), columns.get("round", [])
     done = int(seen[-1]) if seen else 0
     kept = thinned(len(seen), MOST_POINTS)
     return RunRecords(
         path=path,
-        kind=kind,
+        recipe=recipe,
         state=state_of(folder, done, rounds),
         rounds=max(rounds, done),
         done=done,
@@ -94,7 +93,7 @@ def read_run(path: Path) -> RunRecords:
             for record in read_records(folder.alarms)
             for told in alarms_of(record, folder.alarms)
         ],
-        result=read_result(folder.result, kind),
+        result=read_result(folder.result, recipe),
         equity=read_table(folder.equity, EQUITY),
         trades=read_table(folder.trades, TRADES),
         lives=read_table(folder.lives, LIVES),

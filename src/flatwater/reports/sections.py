@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from flatwater.reports.finding_cards import finding_cards
-from flatwater.reports.growth_sections import growth_parts
 from flatwater.reports.markup import Chart, Html, Section, folded, paragraph, table, tag, text
 from flatwater.reports.memory_charts import (
     memory_chart,
@@ -18,8 +17,6 @@ from flatwater.reports.memory_charts import (
 )
 from flatwater.reports.missing import missing
 from flatwater.reports.records import RunRecords
-from flatwater.reports.teaching_sections import teaching_parts
-from flatwater.reports.trading_sections import trading_parts
 from flatwater.runs.statements import DEPTH, held_against
 from flatwater.units import format_bytes
 
@@ -33,7 +30,7 @@ THIN = 0.15
 
 def sections(run: RunRecords) -> list[Section]:
     """All parts of the page. One that has nothing to show says why."""
-    trained = OF_A_KIND[run.kind.name](run)
+    trained = run.recipe.sections(run)
     return [
         *(Section(title=title, blocks=list(blocks)) for title, blocks in trained.items()),
         Section(title="Findings", blocks=list(findings(run))),
@@ -45,16 +42,12 @@ def sections(run: RunRecords) -> list[Section]:
     ]
 
 
-OF_A_KIND = {"erl": trading_parts, "grow": growth_parts, "teach": teaching_parts}
-"""What only runs of a kind have: title -> blocks."""
-
-
 def findings(run: RunRecords) -> Iterator[Html]:
     """What grows, who holds it, where it was made, when memory ends, and what to do."""
     if run.findings:
         yield finding_cards([(finding, f"found in round {round_}") for round_, finding in run.findings])
     elif run.ledger:
-        layout = run.kind.layout
+        layout = run.recipe.layout
         rounds = f"1 {layout.round}" if run.done == 1 else f"{run.done} {layout.rounds}"
         yield paragraph(f"Nothing grows: no finding in {rounds}.", class_="calm")
     else:

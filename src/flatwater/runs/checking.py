@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatwater.memory.planner import Plan
-from flatwater.runs.composers import COMPOSERS
 from flatwater.runs.mirroring import names_at
+from flatwater.runs.recipe import find_recipe
 from flatwater.runs.trackers import check_trackers
 
 
@@ -26,7 +26,7 @@ def check_settings(config: Any) -> Checked:  # noqa: ANN401  (a RunConfig of any
         ConfigError: a tracker is not installed, or the mirror's URL is none or refuses.
     """
     check_trackers(config)
-    return Checked(COMPOSERS[config.trainer].prepare(config), names_at(config.mirror))
+    return Checked(find_recipe(config.trainer).prepare(config), names_at(config.mirror))
 
 
 def checked_plan(config: Any) -> tuple[Checked, Plan]:  # noqa: ANN401  (same)
@@ -36,4 +36,4 @@ def checked_plan(config: Any) -> tuple[Checked, Plan]:  # noqa: ANN401  (same)
         FlatwaterError: no run could start with it. That it does not fit into memory is for the caller to say.
     """
     checked = check_settings(config)
-    return checked, COMPOSERS[config.trainer].plan(checked.config)
+    return checked, find_recipe(config.trainer).plan(checked.config)

@@ -38,6 +38,10 @@ class RunConfig:
     """Where each checkpoint and the run's records are sent in the background, so that they outlive this machine:
     s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there."""
 
+    def __post_init__(self) -> None:
+        """Check what bounds of single fields do not say."""
+        check_run(self)
+
     @property
     def first_measured(self) -> int:
         """The first round that has the number by which the run is judged."""

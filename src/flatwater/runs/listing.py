@@ -13,7 +13,7 @@ from flatwater.errors import FlatwaterError, RunError
 from flatwater.metrics.reader import read_metrics
 from flatwater.regular import open_regular
 from flatwater.runs.folder import RunFolder, recorded_rounds
-from flatwater.runs.kinds import kind_of, rounds_of
+from flatwater.runs.recipe import recipe_of, rounds_of
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,16 @@ def describe(folder: RunFolder) -> RunLine:
         OSError: one of them cannot be read.
     """
     settings = read_toml(folder.config)
-    kind, rounds = kind_of(settings, str(folder.config)), rounds_of(settings, str(folder.config))
+    recipe, rounds = recipe_of(settings, str(folder.config)), rounds_of(settings, str(folder.config))
     done = recorded_rounds(folder)
     columns = read_metrics(folder.metrics) if done else {}
-    measured, metric = list(kind.curves.items())[-1]
+    measured, metric = list(recipe.curves.items())[-1]
     known = [value for value in columns.get(metric, []) if isfinite(value)]
     sizes = (found.st_size for file in folder.path.rglob("*") if (found := _stat(file)) and S_ISREG(found.st_mode))
     return RunLine(
         name=folder.path.name,
         state=state_of(folder, done, rounds),
-        trainer=kind.name,
+        trainer=recipe.name,
         done=done,
         rounds=rounds,
         measured=measured,

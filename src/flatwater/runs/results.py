@@ -11,7 +11,7 @@ from flatwater.errors import RunError
 from flatwater.metrics.jsonl import is_number
 from flatwater.printable import shown
 from flatwater.regular import RESULT_BYTES, read_regular
-from flatwater.runs.kind import Kind
+from flatwater.runs.recipe import Recipe
 from flatwater.storage.content import parsed
 
 EQUITY = {"date": False, "champion": True}
@@ -20,7 +20,7 @@ LIVES = {"player": False, "env_seed": False, "stage": False, "accuracy": True, "
 """The columns that a page draws, and whether they hold numbers."""
 
 
-def read_result(path: Path, kind: Kind) -> dict[str, Any] | None:
+def read_result(path: Path, recipe: Recipe) -> dict[str, Any] | None:
     """A `result.json`; None where there is none.
 
     Raises:
@@ -28,7 +28,7 @@ def read_result(path: Path, kind: Kind) -> dict[str, Any] | None:
     """
     try:
         found = parsed(read_regular(path, RESULT_BYTES))
-        _require_result(found, kind)
+        _require_result(found, recipe)
     except FileNotFoundError:
         return None
     except (OSError, TypeError, ValueError) as fault:
@@ -37,17 +37,17 @@ def read_result(path: Path, kind: Kind) -> dict[str, Any] | None:
     return result
 
 
-def _require_result(found: object, kind: Kind) -> None:
+def _require_result(found: object, recipe: Recipe) -> None:
     if not isinstance(found, dict):
         raise TypeError(f"{shown(found)}: must have keys")
-    for name in kind.said:
+    for name in recipe.said:
         if not isinstance(found.get(name), str | int):
             raise TypeError(f"{name} = {shown(found.get(name))}: must be a text or a whole number")
-    rows = found.get(kind.players)
+    rows = found.get(recipe.players)
     if not isinstance(rows, dict):
-        raise TypeError(f"{kind.players} = {shown(rows)}: must be rows of numbers")
+        raise TypeError(f"{recipe.players} = {shown(rows)}: must be rows of numbers")
     for row in rows.values():
-        _require_numbers(row, (kind.headline.key, *(number.key for number in kind.numbers)))
+        _require_numbers(row, (recipe.headline.key, *(number.key for number in recipe.numbers)))
     importance = found.get("importance") or {}
     _require_numbers(importance, importance, empty=False)
 

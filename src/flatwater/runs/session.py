@@ -17,14 +17,13 @@ from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
 from flatwater.runs.checking import check_settings
-from flatwater.runs.composed import Composed
-from flatwater.runs.composers import COMPOSERS
 from flatwater.runs.facts import changes, facts
 from flatwater.runs.fetching import fetch_run
 from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
-from flatwater.runs.kinds import KINDS, kind_of
 from flatwater.runs.machine import keep_freed_memory, use_threads
 from flatwater.runs.mirroring import mirrored
+from flatwater.runs.recipe import find_recipe, recipe_of
+from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trackers import check_trackers
 from flatwater.runs.unmirrored import MirrorLike
@@ -54,11 +53,11 @@ def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: 
     Raises:
         FlatwaterError: the configuration, the data or the folder cannot be used; nothing was trained.
     """
-    composer = COMPOSERS[config.trainer]
+    recipe = find_recipe(config.trainer)
     checked = check_settings(config)
     config = replace(checked.config, threads=use_threads(config.threads))
     with console.status(READING):
-        composed = composer.compose(config)
+        composed = recipe.compose(config)
     folder = create_folder(run, config.trainer, checked.taken)
     with locked(folder) as held, mirrored(config, held, console) as mirror:
         write_config(config, held.config)
@@ -67,14 +66,13 @@ def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: 
 
 
 def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
-    """The configuration of a run, of whatever kind it is.
+    """The configuration of a run, whatever it trains.
 
     Raises:
         ConfigError: the file cannot be read, or does not fit.
     """
     settings = read_toml(folder.config)
-    kind = kind_of(settings, str(folder.config))
-    return from_mapping(COMPOSERS[kind.name].config, settings, str(folder.config))
+    return from_mapping(recipe_of(settings, str(folder.config)).config, settings, str(folder.config))
 
 
 def resume(run: Path | str, console: Console, *, into: Path | None = None, **changes: Any) -> Outcome:  # noqa: ANN401
@@ -108,7 +106,7 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """The configuration with the settings that are given: None leaves one as it was.
 
     Raises:
-        ConfigError: this kind of run has no such setting.
+        ConfigError: runs of this recipe have no such setting.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     known = {field.name for field in fields(config)}
@@ -118,12 +116,12 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
 
 
 def _continue(config: Any, folder: RunFolder, console: Console, mirror: MirrorLike) -> Outcome:  # noqa: ANN401
-    word = KINDS[config.trainer].layout.rounds
+    word = find_recipe(config.trainer).layout.rounds
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
         say(console, "the run was stopped before its first checkpoint: it begins at the start")
         write_config(config, folder.config)
         with console.status(READING):
-            composed = COMPOSERS[config.trainer].compose(config)
+            composed = find_recipe(config.trainer).compose(config)
         return train(composed, folder, console, first=True, mirror=mirror)
     with console.status(READING):
         composed, manifest = restore_run(config, folder, lambda line: say(console, f"[yellow]{escape(line)}"))
@@ -140,7 +138,7 @@ def restore_run(
     config: Any,  # noqa: ANN401
     folder: RunFolder,
     say: Callable[[str], None],
-) -> tuple[Composed, Manifest]:
+) -> tuple[Run, Manifest]:
     """Build a run and write its newest intact checkpoint into it.
 
     Raises:
@@ -153,7 +151,7 @@ def restore_run(
             f"the run with: flatwater train {config.trainer} --config {folder.named.config} --run FOLDER"
         )
     manifest = intact.manifest
-    composed = COMPOSERS[config.trainer].compose(config)
+    composed = find_recipe(config.trainer).compose(config)
     found = differences({name: manifest.facts.get(name) for name in ("config", "data")}, facts(composed))
     if found:
         listed = "\n".join(f"  {line}" for line in found)
@@ -168,7 +166,7 @@ def restore_run(
     return composed, manifest
 
 
-def describe(composed: Composed) -> str:
+def describe(composed: Run) -> str:
     """One line about what is trained on what, and where."""
     threads = composed.config.threads
     return f"{composed.describe()}, {composed.device}, {threads} thread{'s' if threads > 1 else ''}"
@@ -184,7 +182,7 @@ def say(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=True, soft_wrap=True)
 
 
-def train(composed: Composed, folder: RunFolder, console: Console, *, first: bool, mirror: MirrorLike) -> Outcome:
+def train(composed: Run, folder: RunFolder, console: Console, *, first: bool, mirror: MirrorLike) -> Outcome:
     """Train a composed run in its folder to its end, or until it is stopped.
 
     Args:
@@ -195,7 +193,7 @@ def train(composed: Composed, folder: RunFolder, console: Console, *, first: boo
         mirror: takes each checkpoint; the caller closes it.
     """
     trainer, config, plan = composed.trainer, composed.config, composed.plan
-    layout = KINDS[config.trainer].layout
+    layout = find_recipe(config.trainer).layout
     write_object(folder.plan, json.dumps(plan.to_json(), indent=1).encode() + b"\n")
     say(console, in_short(plan))
     keep_freed_memory()

@@ -16,13 +16,13 @@ from flatwater.metrics.alarms import news_, tell
 from flatwater.metrics.console import FIRST, ConsoleTable
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import Sink, write_all
-from flatwater.runs.composed import Composed
 from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
 from flatwater.runs.efforts import Efforts, steps_per_second
 from flatwater.runs.facts import facts, versions
 from flatwater.runs.folder import RunFolder
-from flatwater.runs.kinds import KINDS
 from flatwater.runs.machine import release_freed_memory
+from flatwater.runs.recipe import find_recipe
+from flatwater.runs.run import Run
 from flatwater.runs.signals import Stop
 from flatwater.runs.trackers import held_bytes, open_trackers
 from flatwater.runs.unmirrored import MirrorLike
@@ -32,7 +32,7 @@ from flatwater.runs.unmirrored import MirrorLike
 class RunWatcher:
     """Shows, records and saves a run; one for each process that trains it."""
 
-    composed: Composed
+    composed: Run
     folder: RunFolder
     table: ConsoleTable
     console: Console
@@ -152,7 +152,7 @@ class RunWatcher:
 
 
 def build_watcher(
-    composed: Composed,
+    composed: Run,
     folder: RunFolder,
     table: ConsoleTable,
     *,
@@ -190,7 +190,7 @@ def build_watcher(
                 beside=lambda: held_bytes(trackers) | mirror.held(),
             ),
             sinks=(metrics, *trackers),
-            journal=open_(folder.journal(KINDS[composed.config.trainer].journal)),
+            journal=open_(folder.journal(find_recipe(composed.config.trainer).journal)),
             alarms=open_(folder.alarms),
             ledger=open_(folder.ledger),
             findings=open_(folder.findings),

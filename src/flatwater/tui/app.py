@@ -71,7 +71,7 @@ class Top(App[RunError]):
         yield Static(id="head")
         yield Static(id="memory", classes="part")
         with Horizontal(id="middle"):
-            phases = f"phases, last {self._followed.kind.layout.round}"
+            phases = f"phases, last {self._followed.recipe.layout.round}"
             for name, title in (("owners", "owners"), ("phases", phases)):
                 with VerticalScroll(id=name, classes="part") as part:
                     part.border_title = f" {title} "

@@ -17,9 +17,8 @@ from flatwater.metrics.lines import Tail, appended_, restarted_
 from flatwater.metrics.reader import require_numbers
 from flatwater.runs.findings import finding_of
 from flatwater.runs.folder import RunFolder, open_folder
-from flatwater.runs.kind import Kind
-from flatwater.runs.kinds import kind_of, rounds_of
 from flatwater.runs.listing import state_of
+from flatwater.runs.recipe import Recipe, recipe_of, rounds_of
 from flatwater.runs.statements import LedgerLine, alarms_of, line_of, read_plan
 
 HISTORY = 512
@@ -28,8 +27,8 @@ ROUNDS_OF_PACE = 8
 """Rounds whose median duration tells how long the rest will take."""
 
 
-def _history(kind: Kind) -> dict[str, deque[float]]:
-    return {name: deque(maxlen=HISTORY) for name in (*kind.curves.values(), "resident")}
+def _history(recipe: Recipe) -> dict[str, deque[float]]:
+    return {name: deque(maxlen=HISTORY) for name in (*recipe.curves.values(), "resident")}
 
 
 @dataclass
@@ -37,7 +36,7 @@ class Followed:
     """What is known of a run now."""
 
     folder: RunFolder
-    kind: Kind
+    recipe: Recipe
     rounds: int
     """Wanted in all."""
     what: str
@@ -55,7 +54,7 @@ class Followed:
     line: LedgerLine | None = None
     metrics: Record = field(default_factory=dict)
     history: dict[str, deque[float]] = field(init=False)
-    """The last values of the kind's curves and of `resident`."""
+    """The last values of the curves of its recipe and of `resident`."""
     took: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS_OF_PACE))
     """Seconds of the last rounds."""
     findings: dict[str, tuple[int, Finding]] = field(default_factory=dict)
@@ -66,7 +65,7 @@ class Followed:
 
     def __post_init__(self) -> None:
         """Begin with empty curves."""
-        self.history = _history(self.kind)
+        self.history = _history(self.recipe)
 
 
 def follow(path: Path) -> Followed:
@@ -79,7 +78,7 @@ def follow(path: Path) -> Followed:
     config = read_toml(folder.config)
     followed = Followed(
         folder=folder,
-        kind=kind_of(config, str(folder.config)),
+        recipe=recipe_of(config, str(folder.config)),
         rounds=rounds_of(config, str(folder.config)),
         what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
         metrics_tail=Tail(folder.metrics),
@@ -122,7 +121,7 @@ def _begin_again_(followed: Followed) -> None:
     if restarted_(followed.metrics_tail):
         followed.done, followed.metrics = 0, {}
         followed.took.clear()
-        for name in followed.kind.curves.values():
+        for name in followed.recipe.curves.values():
             followed.history[name].clear()
     if restarted_(followed.ledger_tail):
         followed.line = None
@@ -136,7 +135,7 @@ def _begin_again_(followed: Followed) -> None:
 def _add_metrics_(followed: Followed, record: Record) -> None:
     followed.done, followed.metrics = record["round"], record
     followed.changed = followed.folder.metrics.stat().st_mtime
-    for name in followed.kind.curves.values():
+    for name in followed.recipe.curves.values():
         value = record.get(name)
         followed.history[name].append(nan if value is None else value)
     times = [value for name, value in record.items() if name.startswith("time/") and value is not None]

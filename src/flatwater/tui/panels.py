@@ -38,7 +38,7 @@ def short_bytes(size: float) -> str:
 
 def head(followed: Followed, width: int, now: float) -> Text:
     """Two lines: what runs, how it stands, and how long it will take; and how much of it is done."""
-    done = f"{followed.kind.layout.round} {followed.done}/{followed.rounds}"
+    done = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
     first = Text.assemble(
         (followed.folder.path.resolve().name, "bold"), "  ", (followed.state, STATES[followed.state]), f"  {done}"
     )
@@ -68,7 +68,7 @@ def without_ledger(followed: Followed) -> Text:
     said = (
         "This run has no ledger."
         if followed.done
-        else f"The ledger begins with the first {followed.kind.layout.round}."
+        else f"The ledger begins with the first {followed.recipe.layout.round}."
     )
     return Text(said, style=QUIET)
 
@@ -176,8 +176,8 @@ def _table(width: int, *titles: str) -> Table:
 
 
 def course(followed: Followed, width: int) -> Text:
-    """The curves of the run's kind and resident memory, small."""
-    curves = zip(followed.kind.curves.items(), ("#94a3b8", "#fb923c"), strict=True)
+    """The curves of the run's recipe and resident memory, small."""
+    curves = zip(followed.recipe.curves.items(), ("#94a3b8", "#fb923c"), strict=True)
     rows = [(title, name, colour, short_number) for (title, name), colour in curves]
     lines = []
     for title, name, colour, form in (*rows, ("resident", "resident", "#3b82f6", short_bytes)):
@@ -190,7 +190,7 @@ def course(followed: Followed, width: int) -> Text:
         room = max(4, width - LABEL - NUMBERS)
         curve = sparkline(values, room)
         lines.append(Text.assemble((f"{title:<{LABEL}}", QUIET), (f"{curve:<{room}}", colour), " ", numbers))
-    return Text("\n").join(lines) if lines else Text(f"No {followed.kind.layout.round} has ended yet.", style=QUIET)
+    return Text("\n").join(lines) if lines else Text(f"No {followed.recipe.layout.round} has ended yet.", style=QUIET)
 
 
 LABEL, NUMBERS = 14, 30
@@ -245,5 +245,5 @@ def findings_title(followed: Followed) -> str:
 
 def course_title(followed: Followed) -> str:
     """What stands above the curves."""
-    shown = len(followed.history[next(iter(followed.kind.curves.values()))])
-    return f"course · last {_plural(shown, followed.kind.layout.round)}" if shown < followed.done else "course"
+    shown = len(followed.history[next(iter(followed.recipe.curves.values()))])
+    return f"course · last {_plural(shown, followed.recipe.layout.round)}" if shown < followed.done else "course"

@@ -7,8 +7,8 @@ import pytest
 from watchers import Silent
 
 from flatwater.config.toml import from_mapping
-from flatwater.runs.erl.composition import ErlRun, compose
-from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.run import ErlRun, compose
 from flatwater.trainers.loop import train_
 
 TINY: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from flatwater.envs.trading.gym_env import TradingEnv
-from flatwater.runs.erl.composition import ErlRun
+from flatwater.recipes.erl.run import ErlRun
 from flatwater.trainers.erl.learn import Source, micro_batch, observe
 from flatwater.trainers.erl.play import to_orders
 from flatwater.trainers.erl.round import evaluate_

@@ -13,7 +13,7 @@ from flatwater.envs.trading.exits import trade_gains
 from flatwater.envs.trading.simulator import build_simulator, reset_, step_
 from flatwater.errors import ConfigError
 from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES
-from flatwater.runs.erl.composition import ErlRun
+from flatwater.recipes.erl.run import ErlRun
 from flatwater.trainers.erl.config import ErlConfig
 from flatwater.trainers.erl.lessons import build_outcomes, draw_lessons, lesson_days
 from flatwater.trainers.erl.recipe import build_recipe, stretch_count

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from flatwater.runs.erl.composition import ErlRun
-from flatwater.runs.erl.config import ErlRunConfig
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.run import ErlRun
 
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 

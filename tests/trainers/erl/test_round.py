@@ -9,7 +9,7 @@ import torch
 
 from flatwater.envs.trading.results import fitness
 from flatwater.envs.trading.simulator import build_simulator
-from flatwater.runs.erl.composition import ErlRun
+from flatwater.recipes.erl.run import ErlRun
 from flatwater.state.tree import Leaf, leaves
 from flatwater.trainers.erl.evolve import evolve_
 from flatwater.trainers.erl.play import play_

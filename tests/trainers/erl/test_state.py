@@ -8,7 +8,7 @@ import torch
 
 from flatwater.envs.trading.market import Market, build_market
 from flatwater.envs.trading.simulator import Simulator
-from flatwater.runs.erl.composition import ErlRun
+from flatwater.recipes.erl.run import ErlRun
 from flatwater.state.tree import leaves, nbytes
 from flatwater.trainers.erl.state import build_erl
 from flatwater.trainers.loop import train_

@@ -5,12 +5,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from flatwater.envs.imported import import_named
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.spaces import actions_of, reader_of
 from flatwater.envs.wrapped.step_limit import StepLimit
 from flatwater.errors import ConfigError
+from flatwater.imported import import_named
 
 REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 """Packages to import for names that start so. For others, Gymnasium takes `package:Name-v0`."""

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from flatwater.envs.imported import import_named
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.spaces import actions_of, reader_of
 from flatwater.envs.wrapped.step_limit import StepLimit
 from flatwater.errors import ConfigError
+from flatwater.imported import import_named
 
 
 class PettingZooWorld:

@@ -1,0 +1,34 @@
+"""What a user names by where it is: recipes, environments and teachers of somebody else's, as `package.module:Name`."""
+
+import importlib
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+from flatwater.printable import shown
+
+
+def import_named(name: str) -> ModuleType:
+    """The module of a dotted name, installed or in the folder where the command runs.
+
+    Raises:
+        ImportError: there is none, or the name cannot be one: relative to nothing, empty, with spaces.
+    """
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ImportError(f"{shown(name)} is no name of a module")
+    here = os.getcwd()  # noqa: PTH109  (the entry of the search path is a text)
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # last: a file of the folder must not stand in for an installed package
+    return importlib.import_module(name)
+
+
+def import_object(where: str) -> Any:  # noqa: ANN401  (whatever is there)
+    """What `package.module:Name` names.
+
+    Raises:
+        ImportError: there is no such module.
+        AttributeError: it has nothing of that name.
+    """
+    module, _, name = where.partition(":")
+    return getattr(import_named(module), name)

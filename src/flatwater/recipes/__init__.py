@@ -1,0 +1,1 @@
+"""The recipes that come with Flatwater; `runs/recipe.py` has their table."""

@@ -1,0 +1,106 @@
+"""The plan of a run of evolving traders: its build and its phases on the meta device, and how to make it smaller."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from flatwater.envs.trading.market import outline_market
+from flatwater.memory.planner import Plan
+from flatwater.memory.probes.torch_ops import peak_bytes
+from flatwater.nets.stack import views
+from flatwater.panel.features import find_features
+from flatwater.panel.panel import Panel
+from flatwater.panel.splits import check_episode, split_days
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.runs.planning import META, Alternative, planned, suggested
+from flatwater.state.tree import nbytes
+from flatwater.trainers.erl.play import Outlook, look_ahead
+from flatwater.trainers.erl.recipe import Recipe, build_recipe, learns_from_outcomes
+from flatwater.trainers.erl.round import build_trainer
+from flatwater.trainers.erl.state import Erl, build_erl
+
+
+def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
+    """What a run with this configuration on this panel will hold.
+
+    Args:
+        config: the run's; `budget` is taken from it.
+        panel: only its sizes are read.
+        device: where the run will compute: its memory is what counts.
+
+    Raises:
+        ConfigError: the configuration does not fit the panel.
+        DataError: the panel lacks a feature.
+    """
+    find_features(config.observation_features)
+    recipe, run = outline(config, panel)
+    owners = nbytes(run)
+    plan = planned(owners, lambda: transients(recipe, run), config=config, device=device)
+    if plan.fits:
+        return plan
+    smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, panel)[1]))
+    return replace(plan, suggestions=tuple(smaller))
+
+
+def outline(config: ErlRunConfig, panel: Panel) -> tuple[Recipe, Erl]:
+    """The run on the meta device."""
+    # A compiled update would be compiled for the plan as well.
+    config = replace(config, learner=replace(config.learner, compile=False))
+    splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
+    check_episode(splits, config.env.episode.days)
+    market = outline_market(
+        columns=len(panel.instruments),
+        days=len(panel.dates),
+        features=len(config.observation_features),
+        investable=len(panel.investable),
+        device=META,
+    )
+    recipe = build_recipe(config, market, splits, META)
+    return recipe, build_erl(recipe, market)
+
+
+def transients(recipe: Recipe, run: Erl) -> dict[str, int]:
+    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+    if run.replay is not None:
+        run.replay.appended = len(run.replay.row)
+    learn_ = next(phase for phase in build_trainer(recipe, run).phases if phase.name == "learn").step_
+    evaluation, actors = recipe.config.evaluation, run.learner.actor
+    return {
+        # The market is encoded before the first day; a day's own temporaries are small beside that.
+        "evaluate": peak_bytes(lambda: _look_ahead(recipe, run, actors[:-1], evaluation.train_slices)),
+        "validate": peak_bytes(lambda: _look_ahead(recipe, run, actors, evaluation.validation_slices)),
+        "learn": peak_bytes(lambda: learn_(0)),
+        # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
+        "evolve": 3 * max(block.nbytes for block in (actors, *run.learner.critics)),
+    }
+
+
+def _look_ahead(recipe: Recipe, run: Erl, actors: Tensor, slices: int) -> Outlook:
+    starts = torch.zeros(slices, dtype=torch.int64, device=META)
+    params = views(actors, recipe.actor.layout)
+    return look_ahead(recipe, run.market, params, starts, recipe.config.env.episode.days)
+
+
+def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
+    """What may make the largest owners smaller."""
+    replay, learner, net = config.replay, config.learner, config.net
+    in_hindsight = learns_from_outcomes(config)
+    if replay.windows == "stored" and not in_hindsight:
+        yield "replay.windows = rows", "replay", replace(config, replay=replace(replay, windows="rows"))
+    if replay.capacity >= 2 * replay.warmup and not in_hindsight:
+        half = replay.capacity // 2
+        yield f"replay.capacity = {half}", "replay", replace(config, replay=replace(replay, capacity=half))
+    least = learner.stretches or 1
+    if learner.batch_size > least and learner.batch_size % (2 * least) == 0:
+        half, owner = learner.batch_size // 2, "outcomes" if in_hindsight else "windows"
+        yield f"learner.batch_size = {half}", owner, replace(config, learner=replace(learner, batch_size=half))
+    if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)
+        half = config.population.size // 2
+        smaller = replace(config, population=replace(config.population, size=half))
+        yield f"population.size = {half}", "learner", smaller
+    if net.hidden > 1 and net.channels > 1:
+        slimmer = replace(net, hidden=net.hidden // 2, channels=net.channels // 2)
+        change = f"net.hidden = {slimmer.hidden} and net.channels = {slimmer.channels}"
+        yield change, "learner", replace(config, net=slimmer)

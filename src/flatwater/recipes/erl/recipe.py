@@ -1,0 +1,60 @@
+"""The recipe `erl`."""
+
+from flatwater.metrics.console import Column, Layout, percent, whole
+from flatwater.metrics.figures import short_seconds
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.runs.recipe import Headline, Number, Recipe, later
+
+LAYOUT = Layout(
+    round="generation",
+    short="gen",
+    columns=(
+        Column("fitness", "mean", 6, "fitness/mean"),
+        Column("fitness", "max", 6, "fitness/max"),
+        Column("fitness", "min", 6, "fitness/min"),
+        Column("fitness", "dev", 6, "fitness/deviation"),
+        Column("validation", "best", 6, "validation/best"),
+        Column("validation", "champ", 6, "validation/champion"),
+        Column("", "trades", 7, "trades/count", whole),
+        Column("", "win%", 5, "trades/win_rate", percent),
+        Column("", "loss", 6, "train/actor_loss"),
+        Column("seconds", "eval", 5, "time/evaluate", short_seconds),
+        Column("seconds", "val", 4, "time/validate", short_seconds),
+        Column("seconds", "learn", 6, "time/learn", short_seconds),
+        Column("seconds", "evo", 4, "time/evolve", short_seconds),
+        Column("seconds", "save", 5, "time/save", short_seconds),
+    ),
+    dispensable=frozenset({"dev", "val", "evo", "save"}),
+)
+
+ERL = Recipe(
+    config=ErlRunConfig,
+    guide="""Evolve a population of traders on a market panel, in constant memory.
+
+    Without options: 16 traders on the panel that comes with Flatwater, a few minutes on 2 cores.
+    """,
+    prepare=later("flatwater.recipes.erl.run:prepare"),
+    plan=later("flatwater.recipes.erl.run:plan"),
+    compose=later("flatwater.recipes.erl.run:compose"),
+    layout=LAYOUT,
+    curves={"fitness, mean": "fitness/mean", "champion": "validation/champion"},
+    journal="lineage",
+    players="traders",
+    trained="champion",
+    said=("split", "first_day", "last_day", "days", "note"),
+    title="{split} days {first_day} to {last_day} ({days} days)",
+    headline=Headline("champion's return", "total_return", "{:+.1%}", "buy and hold", "buy and hold {}"),
+    numbers=(
+        Number("return", "total_return", "{:+.1%}"),
+        Number("Sharpe", "sharpe", "{:.2f}"),
+        Number("drawdown", "drawdown", "{:.1%}"),
+        Number("exposure", "exposure", "{:.0%}"),
+        Number("trades", "trades", "{:.0f}"),
+        Number("wins", "win_rate", "{:.0%}"),
+        Number("gain/trade", "mean_gain", "{:+.2f}%"),
+        Number("turnover", "turnover", "{:.1f} x"),
+    ),
+    trained_on=lambda settings: str(settings.get("panel") or "the panel that comes with Flatwater"),
+    picture=later("flatwater.recipes.erl.picture:draw_trading"),
+    sections=later("flatwater.recipes.erl.sections:trading_parts"),
+)

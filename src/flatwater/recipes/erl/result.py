@@ -1,0 +1,90 @@
+"""What a finished run leaves to look at: result.json, the champion's trades, and the equity curves."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from flatwater.metrics.figures import finite
+from flatwater.panel.panel import Panel
+from flatwater.recipes.erl.score import Score
+from flatwater.runs.facts import versions
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.tables import write_frame
+from flatwater.storage.directory import write_object
+from flatwater.trainers.erl.round import ErlTrainer
+
+
+def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
+    """Write what a run leaves. Each file appears whole or not at all.
+
+    Args:
+        panel: that the run trained on.
+        score: of the walk-forward days.
+        result: the same, by `as_json`.
+        folder: of the run.
+
+    Raises:
+        RunError: the disk is full or the folder read-only; the run itself is safe in its checkpoints.
+    """
+    write_frame(pl.DataFrame(score.trades), folder.trades)
+    write_frame(equity_frame(panel, score), folder.equity)
+    _write_json(result, folder.result)
+
+
+def write_holdout(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
+    """The same of the holdout days, as a study pools them; holdout.json last, so that it is whole."""
+    write_frame(equity_frame(panel, score), folder.holdout_equity)
+    _write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
+
+
+def _write_json(result: Mapping[str, Any], file: Path) -> None:
+    write_object(file, json.dumps(result, indent=1).encode() + b"\n")
+
+
+def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
+    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    run, config = trainer.run, trainer.recipe.config
+    dates = panel.dates
+    return {
+        "trainer": "erl",
+        "split": split,
+        "first_day": str(dates[score.days.first]),
+        "last_day": str(dates[score.days.stop - 1]),
+        "days": len(score.days),
+        "traders": {name: {key: finite(value) for key, value in row.items()} for name, row in score.rows.items()},
+        "comparison": {
+            name: finite(value) if isinstance(value, float) else value
+            for name, value in asdict(score.comparison).items()
+        },
+        "oracle_share": None if score.oracle_share is None else finite(score.oracle_share),
+        "verdict": score.verdict,
+        "importance": score.importance,
+        "champion_born": int(run.lineage.born[-1]),
+        "champion_value": finite(float(run.scores.champion_value)),
+        "generations": run.progress.round,
+        "population": config.population.size,
+        "seed": config.seed,
+        "threads": threads,
+        "data_fingerprint": panel.fingerprint,
+        "versions": versions(),
+        "note": NOTES[split],
+    }
+
+
+NOTES = {
+    "walk-forward": "the champion was chosen on these days: expect less on days that nobody has looked at "
+    "(flatwater evaluate --holdout)",
+    "holdout": "nothing was chosen on these days; each look makes them a little less so (holdout_looks.jsonl)",
+}
+"""How far a result on these days can be trusted."""
+
+
+def equity_frame(panel: Panel, score: Score) -> pl.DataFrame:
+    """Date and each trader's equity at the close; the first row is the opening cash on the day before."""
+    rows = slice(score.days.first - 1, score.days.stop)
+    curves = {name: curve.double().cpu().numpy() for name, curve in score.equity.items()}
+    return pl.DataFrame({"date": panel.dates[rows]} | curves)

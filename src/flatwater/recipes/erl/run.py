@@ -1,0 +1,160 @@
+"""From a configuration to a trainer of traders: panel, market, networks, state, phases."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from flatwater.envs.trading.market import build_market
+from flatwater.envs.trading.simulator import live_simulators
+from flatwater.memory.planner import Plan, refuse
+from flatwater.metrics.alarms import Alarm
+from flatwater.panel.locate import file_of, load_panel, load_truth
+from flatwater.panel.normalise import observation_panel, statistics
+from flatwater.panel.panel import Panel, first_days
+from flatwater.panel.specification import is_synthetic
+from flatwater.panel.splits import split_days
+from flatwater.recipes.erl.alarms import find_alarms
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.plan import plan_erl
+from flatwater.recipes.erl.result import as_json, write_holdout, write_result
+from flatwater.recipes.erl.score import Score, score_champion
+from flatwater.replay.stored import refill_
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import allocated
+from flatwater.runs.run import Run
+from flatwater.trainers.erl.numbers import lineage_record
+from flatwater.trainers.erl.recipe import Recipe, build_recipe
+from flatwater.trainers.erl.round import ErlTrainer, build_trainer
+from flatwater.trainers.erl.state import build_erl, has_champion
+
+
+@dataclass(frozen=True)
+class ErlRun(Run):
+    """A population of traders on its panel, ready to train or to be restored."""
+
+    config: ErlRunConfig
+    plan: Plan
+    trainer: ErlTrainer
+    panel: Panel
+
+    @property
+    def recipe(self) -> Recipe:
+        """Configuration, networks and days."""
+        return self.trainer.recipe
+
+    @property
+    def located(self) -> frozenset[str]:
+        """The panel's path."""
+        return frozenset({"panel"})
+
+    def describe(self) -> str:
+        """Traders, instruments and days."""
+        panel = self.panel
+        days = f"{len(panel.dates):,} days ({panel.dates[0]} to {panel.dates[-1]})"
+        return f"{self.config.population.size} traders on {len(panel.investable)} instruments, {days}"
+
+    def data(self) -> dict[str, Any]:
+        """The panel, by its content."""
+        panel = self.panel
+        return {
+            "fingerprint": panel.fingerprint,
+            "days": len(panel.dates),
+            "instruments": len(panel.instruments),
+            "first_day": str(panel.dates[0]),
+            "last_day": str(panel.dates[-1]),
+        }
+
+    def rebuild_(self) -> None:
+        """Fill stored windows from the panel."""
+        if self.trainer.run.replay is not None:
+            refill_(self.trainer.run.replay, self.trainer.run.market.observations)
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
+        """Everything wrong with the generation."""
+        return find_alarms(self.trainer, round_, metrics)
+
+    def record(self) -> Mapping[str, Any]:
+        """Who is in each slot."""
+        return lineage_record(self.trainer.run)
+
+    def live_envs(self) -> int:
+        """Simulators alive in this process."""
+        return live_simulators()
+
+    def too_early(self) -> str:
+        """There is a champion once a generation has been validated."""
+        crowned = has_champion(self.trainer.run)
+        return "" if crowned else "no generation has been validated yet, so there is no champion"
+
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """The champion against the baselines, on walk-forward or holdout days."""
+        return self._scored(holdout=holdout)[1]
+
+    def write_result(self, folder: RunFolder) -> None:
+        """Play the walk-forward days; write result.json, trades and equity."""
+        write_result(self.panel, *self._scored(holdout=False), folder)
+
+    def write_holdout(self, folder: RunFolder) -> None:
+        """Play the holdout days; write what a study pools."""
+        write_holdout(self.panel, *self._scored(holdout=True), folder)
+
+    def _scored(self, *, holdout: bool) -> tuple[Score, dict[str, Any]]:
+        splits, truth = self.recipe.splits, load_truth(self.config.panel)
+        score = score_champion(self.panel, self.trainer, splits.holdout if holdout else splits.validation, truth)
+        split = "holdout" if holdout else "walk-forward"
+        return score, as_json(self.panel, self.trainer, score, split, threads=self.config.threads)
+
+
+def compose(config: ErlRunConfig) -> ErlRun:
+    """Read the panel and allocate the run whole.
+
+    Raises:
+        DataError: the panel cannot be used.
+        ConfigError: the configuration does not fit the panel or the machine.
+        MemoryLimitError: the run would hold more than there is; names its largest owners.
+    """
+    device = find_device(config.device)
+    panel = panel_of(config)
+    plan = plan_erl(config, panel, device)
+    if not config.start_over_budget:
+        refuse(plan)
+    splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
+    features = config.observation_features
+    stats = statistics(panel, features, range(splits.train.stop))
+    observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
+    observation_panel(panel, features, stats, observations)
+    market = build_market(panel, observations, device)
+    recipe = build_recipe(config, market, splits, device)
+    run = allocated(lambda: build_erl(recipe, market), plan)
+    return ErlRun(config, plan, build_trainer(recipe, run), panel)
+
+
+def panel_of(config: ErlRunConfig) -> Panel:
+    """The panel, cut where the configuration says so.
+
+    Raises:
+        DataError: it cannot be used.
+        ConfigError: it has fewer days than are asked for.
+    """
+    return first_days(load_panel(config.panel), config.splits.days)
+
+
+def prepare(config: ErlRunConfig) -> ErlRunConfig:
+    """The panel's path from the root, so that the run can be resumed from another folder."""
+    panel = config.panel
+    if panel is None or is_synthetic(panel):
+        return config
+    return replace(config, panel=str(file_of(panel).absolute()))
+
+
+def plan(config: ErlRunConfig) -> Plan:
+    """What a run would hold.
+
+    Raises:
+        DataError: the panel cannot be used.
+        ConfigError: the configuration does not fit the panel or the machine.
+    """
+    return plan_erl(config, panel_of(config), find_device(config.device))

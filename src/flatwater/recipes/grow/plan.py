@@ -1,0 +1,82 @@
+"""The plan of a run of growing networks: its build and its phases on the meta device, and how to make it smaller."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from flatwater.envs.growing.digits import load_task
+from flatwater.envs.growing.simulator import measure_, train_
+from flatwater.envs.growing.stream import image_numbers
+from flatwater.memory.planner import Plan
+from flatwater.memory.probes.torch_ops import peak_bytes
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.runs.planning import META, Alternative, planned, suggested
+from flatwater.state.tree import nbytes
+from flatwater.trainers.grow.round import build_trainer
+from flatwater.trainers.grow.state import Grow, Recipe, build_grow, build_recipe
+
+
+def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
+    """What a run with this configuration will hold.
+
+    Args:
+        config: the run's; `budget` is taken from it.
+        device: where the run will compute: its memory is what counts.
+    """
+    recipe, run = outline(config)
+    owners = nbytes(run)
+    plan = planned(owners, lambda: transients(recipe, run), config=config, device=device)
+    if plan.fits:
+        return plan
+    smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other)[1]))
+    return replace(plan, suggestions=tuple(smaller))
+
+
+def outline(config: GrowRunConfig) -> tuple[Recipe, Grow]:
+    """The run on the meta device."""
+    recipe = build_recipe(config, META)
+    return recipe, build_grow(recipe, load_task(META))
+
+
+def transients(recipe: Recipe, run: Grow) -> dict[str, int]:
+    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+    update_ = {phase.name: phase.step_ for phase in build_trainer(recipe, run).phases}["update"]
+
+    def worked() -> None:
+        """Training and validation: the rest of a step works in chunks or on a few numbers for each host."""
+        train_(run.envs)
+        measure_(run.envs)
+
+    step = _drawn(run) + peak_bytes(worked)
+    return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
+
+
+TRIED = 8
+"""Updates of a step that are tried out at the most: they are alike, and thousands would take minutes."""
+
+
+def _drawn(run: Grow) -> int:
+    """Bytes of the image numbers of a step with more updates than are tried out, which are limited to those."""
+    envs = run.envs
+    fit, images = envs.config.fit, len(envs.task.train_labels)
+    if fit.updates <= TRIED:
+        return 0
+    envs.config = replace(envs.config, fit=replace(fit, updates=TRIED))
+    wanted = fit.updates * fit.batch_size
+    return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images))
+
+
+def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:
+    """What may make the largest owners smaller."""
+    host, parts = config.env.host, config.learner.minibatches
+    half = config.envs // 2 // parts * parts
+    if half:
+        yield f"envs = {half}", "envs", replace(config, envs=half)
+    if host.kind == "conv" and min(host.channels) >= 4:  # noqa: PLR2004  (half of them are even, and two or more)
+        a, b, c = (width // 4 * 2 for width in host.channels)
+        slimmer = replace(config.env, host=replace(host, channels=(a, b, c)))
+        yield f"env.host.channels = [{a}, {b}, {c}]", "envs", replace(config, env=slimmer)
+    if config.env.steps > 1:
+        shorter = replace(config.env, steps=config.env.steps // 2)
+        yield f"env.steps = {shorter.steps}", "rollout", replace(config, env=shorter)

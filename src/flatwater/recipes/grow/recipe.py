@@ -1,0 +1,59 @@
+"""The recipe `grow`."""
+
+from flatwater.metrics.console import Column, Layout, percent
+from flatwater.metrics.figures import short_seconds
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.runs.recipe import Headline, Number, Recipe, later
+
+LAYOUT = Layout(
+    round="batch",
+    short="batch",
+    columns=(
+        Column("return", "mean", 6, "return/mean"),
+        Column("return", "max", 6, "return/max"),
+        Column("return", "min", 6, "return/min"),
+        Column("held-out return", "policy", 7, "evaluation/policy"),
+        Column("held-out return", "wait", 6, "evaluation/wait"),
+        Column("held-out return", "heur", 6, "evaluation/heuristic"),
+        Column("", "wait%", 6, "operation/wait", percent),
+        Column("", "entropy", 8, "train/entropy"),
+        Column("", "expl%", 6, "critic/explained", percent),
+        Column("seconds", "play", 5, "time/collect", short_seconds),
+        Column("seconds", "learn", 6, "time/update", short_seconds),
+        Column("seconds", "eval", 5, "time/evaluate", short_seconds),
+        Column("seconds", "save", 5, "time/save", short_seconds),
+    ),
+    dispensable=frozenset({"max", "min", "expl%", "save"}),
+)
+
+GROW = Recipe(
+    config=GrowRunConfig,
+    guide="""Learn when and where networks in training should grow, with PPO over a pool of them, in constant memory.
+
+    Without options: 8 small convolutional networks learn the digits that come with scikit-learn, a few minutes on 2
+    cores.
+    """,
+    plan=later("flatwater.recipes.grow.run:plan"),
+    compose=later("flatwater.recipes.grow.run:compose"),
+    layout=LAYOUT,
+    curves={"return, mean": "return/mean", "held out": "evaluation/policy"},
+    journal="episodes",
+    players="players",
+    trained="policy",
+    said=("episodes", "split", "steps", "note"),
+    title="{episodes} {split} episodes of {steps} steps, env seeds from {first_seed}",
+    headline=Headline("accuracy", "accuracy", "{:.1%}", "wait", "{} if nothing is grown"),
+    numbers=(
+        Number("return", "return", "{:.2f}"),
+        Number("dev", "deviation", "{:.2f}"),
+        Number("accuracy", "accuracy", "{:.1%}"),
+        Number("capable", "accuracy_capable", "{:.1%}"),
+        Number("impaired", "accuracy_impaired", "{:.1%}"),
+        Number("grown", "germinated", "{:.1f}"),
+        Number("pruned", "pruned", "{:.1f}"),
+        Number("fossilised", "fossilised", "{:.1f}"),
+    ),
+    trained_on=lambda _: "the digits that come with scikit-learn",
+    picture=later("flatwater.recipes.grow.picture:draw_growth"),
+    sections=later("flatwater.recipes.grow.sections:growth_parts"),
+)

@@ -1,0 +1,100 @@
+"""From a configuration to a trainer of growing networks: the digits, the pool, the policy, the phases."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flatwater.envs.growing.digits import load_task
+from flatwater.envs.growing.simulator import live_pools
+from flatwater.envs.split_seeds import FIRST_SEEDS
+from flatwater.memory.planner import Plan, refuse
+from flatwater.metrics.alarms import Alarm, of_learner
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.grow.plan import plan_grow
+from flatwater.recipes.grow.result import as_json, write_result
+from flatwater.recipes.grow.score import score_policy
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import allocated
+from flatwater.runs.run import Run
+from flatwater.trainers.grow.numbers import episodes_record
+from flatwater.trainers.grow.round import GrowTrainer, build_trainer
+from flatwater.trainers.grow.state import build_grow, build_recipe
+
+
+@dataclass(frozen=True)
+class GrowRun(Run):
+    """A pool of growing networks and the policy that grows them, ready to train or to be restored."""
+
+    config: GrowRunConfig
+    plan: Plan
+    trainer: GrowTrainer
+    fingerprint: str
+    """SHA-256 of the images and their order."""
+
+    def describe(self) -> str:
+        """Hosts, their size, and their task."""
+        config, envs = self.config, self.trainer.run.envs
+        weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
+        task = f"{len(envs.task.train_labels):,} digits to learn"
+        return (
+            f"{config.envs} {config.env.host.kind} hosts of up to {weights:,} weights, {task}, batches of one episode"
+        )
+
+    def data(self) -> dict[str, Any]:
+        """The digits, by their content."""
+        return {"fingerprint": self.fingerprint}
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
+        """Numbers and weights that are not finite, and updates that were not taken."""
+        config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
+        return of_learner(round_, "policy", largest, metrics, config.epochs * config.minibatches)
+
+    def record(self) -> Mapping[str, Any]:
+        """What each environment's episode came to."""
+        return episodes_record(self.trainer.run)
+
+    def live_envs(self) -> int:
+        """Pools alive in this process, times the hosts of one."""
+        return live_pools() * self.config.envs
+
+    def too_early(self) -> str:
+        """An untrained policy can be scored as well, but its score says nothing."""
+        return "" if self.trainer.progress.round else "no batch has ended yet, so the policy has learned nothing"
+
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """The policy against the baselines on held-out or holdout episodes."""
+        split = "holdout" if holdout else "held-out"
+        return as_json(self.trainer, score_policy(self.trainer, FIRST_SEEDS[split]), split, threads=self.config.threads)
+
+    def write_result(self, folder: RunFolder) -> None:
+        """Play the held-out episodes; write result.json and the slots' lives."""
+        write_result(self.trainer, folder, threads=self.config.threads)
+
+
+def compose(config: GrowRunConfig) -> GrowRun:
+    """Read the digits and allocate the run whole.
+
+    Raises:
+        ConfigError: the configuration does not fit the machine.
+        MemoryLimitError: the run would hold more than there is; names its largest owners.
+    """
+    device = find_device(config.device)
+    plan = plan_grow(config, device)
+    if not config.start_over_budget:
+        refuse(plan)
+    recipe, task = build_recipe(config, device), load_task(device)
+    run = allocated(lambda: build_grow(recipe, task), plan)
+    parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
+    fingerprint = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
+    return GrowRun(config, plan, build_trainer(recipe, run), fingerprint)
+
+
+def plan(config: GrowRunConfig) -> Plan:
+    """What a run would hold.
+
+    Raises:
+        ConfigError: the configuration does not fit the machine.
+    """
+    return plan_grow(config, find_device(config.device))

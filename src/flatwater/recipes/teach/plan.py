@@ -1,0 +1,68 @@
+"""The plan of a run of teaching: its build and its phases on the meta device, and how to make it smaller."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from flatwater.learners.teaching import look
+from flatwater.memory.planner import Plan
+from flatwater.memory.probes.torch_ops import peak_bytes
+from flatwater.recipes.teach.config import TeachRunConfig
+from flatwater.recipes.teach.worlds import Worlds, build_worlds
+from flatwater.runs.planning import META, Alternative, planned, suggested
+from flatwater.state.tree import nbytes
+from flatwater.trainers.teach.round import bind_learning
+from flatwater.trainers.teach.state import Recipe, Teach, build_recipe, build_teach
+
+
+def plan_teach(config: TeachRunConfig, worlds: Worlds, device: torch.device) -> Plan:
+    """What a run with this configuration will hold, besides its simulators: these are not ours to allocate.
+
+    Args:
+        config: the run's; `budget` is taken from it.
+        worlds: built for it; they say what agents see and do.
+        device: where the run will compute: its memory is what counts.
+    """
+    recipe, run = outline(config, worlds)
+    owners = nbytes(run)
+    plan = planned(owners, lambda: transients(recipe, run), config=config, device=device)
+    if plan.fits:
+        return plan
+    smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other))[1]))
+    return replace(plan, suggestions=tuple(smaller))
+
+
+def outline(config: TeachRunConfig, worlds: Worlds) -> tuple[Recipe, Teach]:
+    """The run on the meta device."""
+    recipe = build_recipe(config, worlds.training.spaces, worlds.held_out.spaces, META)
+    return recipe, build_teach(recipe)
+
+
+def transients(recipe: Recipe, run: Teach) -> dict[str, int]:
+    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+
+    def acted(obs: torch.Tensor, memory: torch.Tensor) -> None:
+        starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
+        look(recipe.student, run.learner, obs=obs, memory=memory, starts=starts)
+
+    learn_ = bind_learning(recipe, run)
+    played = peak_bytes(lambda: acted(run.held_out.obs, run.held_out.memory))
+    return {
+        "baselines": played,
+        "collect": peak_bytes(lambda: acted(run.coming, run.memory)),
+        "update": peak_bytes(lambda: learn_(0)),
+        "evaluate": played,
+    }
+
+
+def _alternatives(config: TeachRunConfig) -> Iterator[Alternative[TeachRunConfig]]:
+    """What may make the largest owners smaller."""
+    half = config.envs // 2 // config.learner.minibatches * config.learner.minibatches
+    if half:
+        yield f"envs = {half}", "rollout", replace(config, envs=half)
+    if config.block > 1:
+        yield f"block = {config.block // 2}", "rollout", replace(config, block=config.block // 2)
+    if config.student.rows > 2:  # noqa: PLR2004
+        smaller = replace(config.student, rows=config.student.rows // 2)
+        yield f"student.rows = {smaller.rows}", "learner", replace(config, student=smaller)

@@ -1,0 +1,57 @@
+"""The recipe `teach`."""
+
+from flatwater.metrics.console import Column, Layout, percent
+from flatwater.metrics.figures import short_seconds
+from flatwater.recipes.teach.config import TeachRunConfig
+from flatwater.runs.recipe import Headline, Number, Recipe, later
+
+LAYOUT = Layout(
+    round="block",
+    short="block",
+    columns=(
+        Column("return", "train", 6, "return/mean"),
+        Column("held-out return", "student", 8, "evaluation/student"),
+        Column("held-out return", "teacher", 8, "evaluation/teacher"),
+        Column("", "agree%", 7, "train/agreement", percent),
+        Column("", "led%", 5, "lead/share", percent),
+        Column("", "expl%", 6, "critic/explained", percent),
+        Column("µs a step of an agent", "env", 6, "profile/env_us"),
+        Column("µs a step of an agent", "teach", 6, "profile/teacher_us"),
+        Column("µs a step of an agent", "stud", 6, "profile/student_us"),
+        Column("µs a step of an agent", "store", 6, "profile/store_us"),
+        Column("µs a step of an agent", "learn", 6, "profile/update_us"),
+        Column("seconds", "save", 6, "time/save", short_seconds),
+    ),
+    dispensable=frozenset({"expl%", "store", "save"}),
+)
+
+TEACH = Recipe(
+    config=TeachRunConfig,
+    guide="""Learn from a teacher in a world of many agents, then without one, in constant memory and at constant speed.
+
+    Without options: 128 agents in 32 foraging worlds learn from one that searches, three minutes on 2 cores. The plan
+    does not count simulators.
+    """,
+    plan=later("flatwater.recipes.teach.run:plan"),
+    compose=later("flatwater.recipes.teach.run:compose"),
+    layout=LAYOUT,
+    curves={"return, training": "return/mean", "held out": "evaluation/student"},
+    journal="lessons",
+    players="players",
+    trained="student",
+    said=("episodes", "split", "agents", "steps", "note"),
+    title="{episodes} {split} episodes of {agents} agents, {steps} steps, seeds from {first_seed}",
+    headline=Headline("student's return", "return", "{:.2f}", "teacher", "{} of the teacher"),
+    numbers=(
+        Number("return", "return", "{:.2f}"),
+        Number("dev", "deviation", "{:.2f}"),
+        Number("worst", "worst", "{:.2f}"),
+        Number("best", "best", "{:.2f}"),
+        Number("of the teacher", "of_teacher", "{:.0%}"),
+        Number("x random", "times_random", "{:.1f}"),
+    ),
+    trained_on=lambda settings: str(settings.get("world")),
+    picture=later("flatwater.recipes.teach.picture:draw_teaching"),
+    sections=later("flatwater.recipes.teach.sections:teaching_parts"),
+    tables=later("flatwater.recipes.teach.charts:profile_tables"),
+)

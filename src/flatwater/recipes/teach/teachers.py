@@ -1,0 +1,76 @@
+"""Who teaches: a search or a bot, random actions, a class of someone else's, or the student of another run."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from flatwater.checkpoints.reader import newest_intact, restore_
+from flatwater.config.toml import load_config
+from flatwater.envs.world import Array, Teacher, World
+from flatwater.envs.worlds import build_teacher
+from flatwater.errors import CheckpointError
+from flatwater.learners.teaching import build_student, look
+from flatwater.recipes.teach.config import TeachRunConfig
+from flatwater.runs.folder import open_folder
+from flatwater.state.random import generator
+from flatwater.trainers.teach.state import student_of
+
+OF_A_RUN = "run:"
+
+
+def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.device) -> Teacher:
+    """The teacher of a name, as in `TeachConfig.teacher`.
+
+    Args:
+        name: of the teacher.
+        world: whose agents it teaches.
+        rng: a CPU generator, for `random`.
+        device: where a network computes.
+
+    Raises:
+        ConfigError: there is none, or it cannot teach in this world.
+        CheckpointError: a run has no intact checkpoint.
+    """
+    if not name.startswith(OF_A_RUN):
+        return build_teacher(name, world, rng)
+    return StudentTeacher(Path(name.removeprefix(OF_A_RUN)), world, device)
+
+
+class StudentTeacher:
+    """A network of our own: the student of a run of teaching, as it was at its last checkpoint, without gradient.
+
+    It shows the action that it thinks likeliest.
+    """
+
+    def __init__(self, run: Path, world: World, device: torch.device) -> None:
+        """Read the checkpoint.
+
+        Raises:
+            ConfigError: the folder is none of a run of teaching.
+            CheckpointError: there is no intact checkpoint, or it is of a world with others to see or to do.
+        """
+        folder = open_folder(run)
+        config = load_config(TeachRunConfig, folder.config)
+        self._agents = world.spaces.agents
+        self._student = student_of(world.spaces, config.student, device)
+        self._learner = build_student(self._student, sequences=1, rng=generator(0, "unused", device), device=device)
+        intact = newest_intact(folder.checkpoints, say=lambda _: None)
+        if intact is None:
+            raise CheckpointError(f"teacher {OF_A_RUN}{run}: there is no intact checkpoint in {folder.checkpoints}")
+        restore_({"block": self._learner.block}, intact, below="learner")
+        agents = world.spaces.envs * world.spaces.agents
+        self._memory = torch.zeros(2, agents, config.student.memory, device=device)
+        self._starts = torch.zeros(agents, dtype=torch.bool, device=device)
+
+    def begin_(self, which: Array) -> None:
+        """Forget what was seen in these environments."""
+        forgotten = torch.from_numpy(which).repeat_interleave(self._agents).to(self._memory.device)
+        self._memory.masked_fill_(forgotten[None, :, None], 0)
+
+    def step_batch(self, obs: Array, actions_out: Array) -> None:
+        """Write the likeliest action of each agent."""
+        shown = torch.from_numpy(obs).flatten(0, 1).to(self._memory.device)
+        seen = look(self._student, self._learner, obs=shown, memory=self._memory, starts=self._starts)
+        self._memory.copy_(seen.memory)
+        np.copyto(actions_out, seen.logits[0].argmax(-1).cpu().numpy().reshape(actions_out.shape))

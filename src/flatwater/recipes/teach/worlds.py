@@ -1,0 +1,37 @@
+"""The worlds of a run: one to learn in, one for held-out episodes, each with teachers of its own."""
+
+from dataclasses import dataclass
+
+from flatwater.envs.world import World
+from flatwater.envs.worlds import build_world
+from flatwater.errors import ConfigError, require
+from flatwater.recipes.teach.config import TeachRunConfig
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """What a run steps."""
+
+    training: World
+    held_out: World
+
+
+def build_worlds(config: TeachRunConfig) -> Worlds:
+    """Both worlds, of the same kind; nothing is begun in them.
+
+    Raises:
+        ConfigError: there is no such world, it lacks a package, or the agents cannot be dealt into the minibatches.
+    """
+    training, held_out = (_build(config, envs) for envs in (config.envs, config.evaluation.envs))
+    agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
+    sequences = agents * config.block // config.learner.unroll
+    dealt = f"a divisor of {sequences}: {agents} agents have {config.block // config.learner.unroll} sequences each"
+    require(sequences % parts == 0, "learner.minibatches", parts, dealt)
+    return Worlds(training, held_out)
+
+
+def _build(config: TeachRunConfig, envs: int) -> World:
+    try:
+        return build_world(config.world, envs=envs, foraging=config.foraging, wrapped=config.wrapped)
+    except ConfigError as wrong:
+        raise ConfigError(f"world = {config.world!r}: {wrong}") from wrong

@@ -1,0 +1,188 @@
+"""A recipe: all that Flatwater knows of one kind of training. Every command learns of it here, and nowhere else.
+
+`train`, `plan`, `sweep`, `resume`, `evaluate`, `report`, `runs` and `top` are made from this one value. What ships with
+Flatwater stands in `RECIPES`; a recipe of somebody else's is named `package.module:NAME`, and is treated alike.
+
+A recipe has light parts, which a list of runs needs (names, columns, numbers), and heavy ones, which import torch or
+matplotlib; `later` names a heavy part by where it is, so that it is imported when it is called.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from flatwater.errors import ConfigError
+from flatwater.imported import import_object
+from flatwater.printable import shown
+
+if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
+    from flatwater.memory.planner import Plan
+    from flatwater.metrics.console import Layout
+    from flatwater.runs.config import RunConfig
+    from flatwater.runs.run import Run
+
+RECIPES = {
+    "erl": ("flatwater.recipes.erl.recipe:ERL", "evolve a population of traders on a market panel"),
+    "grow": ("flatwater.recipes.grow.recipe:GROW", "learn when and where networks in training should grow"),
+    "teach": ("flatwater.recipes.teach.recipe:TEACH", "learn from a teacher, then without one"),
+}
+"""By name: where the recipe is, and what it does, for the list of commands."""
+
+
+def later(where: str) -> Callable[..., Any]:
+    """A function that is imported when it is called.
+
+    Args:
+        where: `package.module:function`.
+    """
+
+    def imported(*given: Any, **named: Any) -> Any:  # noqa: ANN401  (of whatever is named)
+        return import_object(where)(*given, **named)
+
+    return imported
+
+
+PICTURE, SECTIONS = (later(f"flatwater.reports.course:{name}") for name in ("draw_course", "course_sections"))
+"""Of any recipe that has none of its own."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a result."""
+
+    title: str
+    key: str
+    """In result.json."""
+    form: str
+    """How it is written."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The one number that a result is judged by."""
+
+    title: str
+    key: str
+    """In the row of what was trained."""
+    form: str
+    """How it is written."""
+    against: str
+    """The row that it is compared with ..."""
+    said: str
+    """... and how: `{}` stands for that row's number."""
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    """A table on the terminal, besides that of the result."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One kind of training: its settings, its run, and how both are shown."""
+
+    config: "type[RunConfig]"
+    """The class of its settings: `RunConfig` and what is trained. Its field `trainer` says how the recipe is named."""
+    guide: str
+    """The help of `flatwater train NAME`: what is trained, how long it takes without options."""
+    plan: "Callable[[Any], Plan]"
+    """What a run with these settings would hold; allocates nothing."""
+    compose: "Callable[[Any], Run]"
+    """A run with these settings, allocated whole."""
+    prepare: Callable[[Any], Any] = lambda config: config
+    """The settings as they are kept, so that the run can be resumed from anywhere."""
+
+    layout: "Layout"
+    """How the terminal shows its rounds."""
+    curves: Mapping[str, str]
+    """Title -> metric: what the lists and the live screen show of a run, the one that it is judged by last."""
+    journal: str
+    """Its own file with a line a round, without `.jsonl`."""
+
+    players: str
+    """The field of result.json with a row of numbers for each that was compared: `traders`."""
+    trained: str
+    """The row of what was trained."""
+    title: str
+    """What stands above the table of a result, with fields of result.json in braces."""
+    headline: Headline
+    numbers: tuple[Number, ...]
+    """Of a row, the most important first."""
+    said: tuple[str, ...]
+    """Fields of result.json that say on what it was measured."""
+    trained_on: Callable[[Mapping[str, Any]], str]
+    """From the settings of a run to the data or environment that it learns from, in a few words."""
+    picture: Callable[[Path, Path], None] = PICTURE
+    """Draws a finished run's folder as a PNG file. Left out: its curves, and the rows of its result."""
+    sections: Callable[[Any], Mapping[str, Iterator[Any]]] = SECTIONS
+    """From a run's records (`reports.records.RunRecords`) to its own parts of the page: title -> blocks. Left out: its
+    curves, and the table of its result."""
+    tables: Callable[[Mapping[str, Sequence[float]]], Sequence[ShownTable]] = lambda _: ()
+    """From the metrics of a finished run to what the terminal shows below its result."""
+
+    @property
+    def name(self) -> str:
+        """As in `flatwater train NAME`, and in a run folder's config.toml."""
+        return next(str(field.default) for field in fields(self.config) if field.name == "trainer")
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of a name.
+
+    Args:
+        name: one of `RECIPES`, or `package.module:NAME`.
+
+    Raises:
+        ConfigError: there is none, or it cannot be imported.
+    """
+    if name in RECIPES:
+        return cast("Recipe", import_object(RECIPES[name][0]))
+    listed = f"{', '.join(RECIPES)}, or package.module:NAME of a recipe of yours"
+    if ":" not in name:
+        raise ConfigError(f"no recipe {shown(name)}: wanted is {listed}")
+    try:
+        found = import_object(name)
+    except (ImportError, AttributeError) as missing:
+        raise ConfigError(
+            f"recipe {shown(name)} cannot be imported ({missing}). Run the command in the folder where its module is, "
+            "or install its package"
+        ) from missing
+    if not isinstance(found, Recipe):
+        raise ConfigError(f"recipe {shown(name)} is of the type {type(found).__name__}: wanted is a Recipe")
+    if found.name != name:
+        raise ConfigError(
+            f"recipe {shown(name)} calls itself {shown(found.name)}: give the field `trainer` of "
+            f"{found.config.__name__} the default {name!r}, by which a run finds its recipe again"
+        )
+    return found
+
+
+def recipe_of(settings: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe that a configuration file belongs to; `erl` where it names none.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    name = settings.get("trainer", "erl")
+    if not isinstance(name, str):
+        raise ConfigError(f"{where}: trainer = {shown(name)}: must be a text, the name of a recipe")
+    try:
+        return find_recipe(name)
+    except ConfigError as wrong:
+        raise ConfigError(f"{where}: trainer = {shown(name)}: {wrong}") from wrong
+
+
+def rounds_of(settings: Mapping[str, Any], where: str) -> int:
+    """The rounds that a run wants in all, as its configuration file says; 0 where it says nothing.
+
+    Raises:
+        ConfigError: it says something else than a number.
+    """
+    rounds = settings.get("rounds", 0)
+    if type(rounds) is not int:
+        raise ConfigError(f"{where}: rounds = {shown(rounds)}: must be a whole number")
+    return rounds

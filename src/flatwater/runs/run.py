@@ -1,0 +1,85 @@
+"""A run, ready to train or to be restored: what the loop, the ledger, the checkpoints and the result need of it."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flatwater.memory.ledger import Effort
+from flatwater.memory.planner import Plan
+from flatwater.metrics.alarms import Alarm
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.machine import find_device
+from flatwater.storage.directory import write_object
+
+
+@dataclass(frozen=True)
+class Run(ABC):
+    """What a recipe composes. A recipe says what it trains and how that is scored; the rest has a plain answer here."""
+
+    config: Any
+    """Its settings: a RunConfig, and those of what is trained."""
+    plan: Plan
+    """What it holds."""
+    trainer: Any
+    """A `trainers.loop.Trainer`, which the loop drives."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return find_device(self.config.device)
+
+    @property
+    def located(self) -> frozenset[str]:
+        """Settings that say where data lie: they may change, as the data are compared by what is in them."""
+        return frozenset()
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line about what is trained on what."""
+
+    def data(self) -> Mapping[str, Any]:
+        """What identifies the data: it must be the same where a checkpoint is continued."""
+        return {}
+
+    def rebuild_(self) -> None:  # noqa: B027  (most checkpoints leave nothing out)
+        """Fill what checkpoints leave out from what they hold."""
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:  # noqa: ARG002  (for recipes that look)
+        """Everything wrong with the round."""
+        return ()
+
+    def parts(self) -> Mapping[str, Effort]:
+        """What parts of the round's phases took, where the trainer tells them apart: one that slows down is named."""
+        return {}
+
+    def record(self) -> Mapping[str, Any]:
+        """The round's line in the recipe's own file: who is in which slot, for example."""
+        return {}
+
+    def live_envs(self) -> int:
+        """Environments alive in this process: it must stay constant."""
+        return 0
+
+    def too_early(self) -> str:
+        """Why nothing can be scored yet, as a sentence; empty where it can."""
+        return "" if self.trainer.progress.round else "no round has ended yet, so nothing was learned"
+
+    @abstractmethod
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """What was trained against the baselines, as plain values for JSON.
+
+        Args:
+            holdout: on data that nothing was chosen on.
+        """
+
+    def write_result(self, folder: RunFolder) -> None:
+        """Score and write everything that a finished run leaves to look at.
+
+        Raises:
+            RunError: the disk is full or the folder read-only.
+        """
+        write_object(folder.result, json.dumps(self.score(holdout=False), indent=1).encode() + b"\n")

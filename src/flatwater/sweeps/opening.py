@@ -1,0 +1,131 @@
+"""The beginning of a sweep: a new folder with all that it needs to go on, or the folder of one that was begun."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from flatwater.config.bounds import Bounds, check_fields
+from flatwater.config.toml import from_mapping, load_config, to_mapping
+from flatwater.errors import ConfigError
+from flatwater.memory.probes.process import free_cores
+from flatwater.runs.config import OPEN_ENDED
+from flatwater.runs.folder import create_folder, write_config
+from flatwater.storage.directory import write_object
+from flatwater.sweeps.folder import SweepFolder
+from flatwater.sweeps.process import ask
+from flatwater.sweeps.space import Space, read_space
+
+MAY_CHANGE = frozenset(OPEN_ENDED) - {"rounds"}
+"""Settings that may be others when a sweep goes on: they alter no number of a trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is asked for."""
+
+    config: Any
+    """A RunConfig of any kind: what all trials share, apart from what is searched."""
+    space: Path | None
+    """The file that says what is searched; None where the sweep has it already."""
+    trials: Annotated[int, Bounds(1, 1 << 20)] | None
+    """In all; None for as many as the sweep was asked for before."""
+    folder: Path | None
+    """None makes a new one."""
+    prune: bool
+    """Whether to end trials that fall behind."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A sweep whose folder has all that it needs."""
+
+    folder: SweepFolder
+    base: Any
+    space: Space
+
+
+def opened(order: Order, program: Sequence[str]) -> Opened:
+    """The sweep in the folder, or a new one.
+
+    Args:
+        order: what is asked for.
+        program: tries the configuration out, as `trial.py` does.
+
+    Raises:
+        FlatwaterError: space, configuration or folder cannot be used.
+    """
+    if order.folder is not None and SweepFolder(order.folder).base.is_file():
+        return _reopened(order, SweepFolder(order.folder), program)
+    return _created(order, program)
+
+
+def _created(order: Order, program: Sequence[str]) -> Opened:
+    if order.space is None:
+        raise ConfigError("--space: is missing. Give a TOML file that says which settings are searched.")
+    space = read_space(order.space, order.config)
+    _require_a_value(order.config, space)
+    # The same number in all trials: sums in another order differ in their last bit.
+    base = _prepared(replace(order.config, threads=order.config.threads or free_cores()), program)
+    folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
+    write_object(folder.space, order.space.read_bytes())
+    write_config(base, folder.base)  # last: a folder that has it is whole
+    return Opened(folder=folder, base=base, space=space)
+
+
+def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a RunConfig of any kind)
+    """Each trial must come to a round that has the number by which it is judged."""
+    if config.rounds < config.first_measured and "evaluation.every" not in space:
+        raise ConfigError(
+            f"rounds = {config.rounds}: no round of a trial has a value, as the first evaluation comes after round "
+            f"{config.first_measured}. Give --rounds {config.first_measured} or more, or a smaller --evaluation.every."
+        )
+
+
+def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Opened:
+    before = load_config(type(order.config), folder.base)
+    space = read_space(folder.space, before)
+    if order.space is not None and read_space(order.space, before) != space:
+        raise ConfigError(
+            f"--space {order.space}: the sweep in {folder.path} searches another space. Leave --space out to go on "
+            "with it, or give another folder for a new sweep."
+        )
+    now = replace(order.config, threads=order.config.threads or before.threads)
+    if differences(before, now, "the sweep"):
+        now = _prepared(now, program)  # paths may be written in another way
+    if found := differences(before, now, "the sweep"):
+        listed = "\n".join(f"  {line}" for line in found)
+        raise ConfigError(
+            f"{folder.path}: the sweep was begun with other settings.\n{listed}\n"
+            "Leave these options out to go on with it, or give another folder for a new sweep."
+        )
+    write_config(now, folder.base)
+    return Opened(folder=folder, base=now, space=space)
+
+
+def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
+    return from_mapping(type(config), ask(program, {"config": to_mapping(config)})["config"], "the sweep")
+
+
+def differences(before: object, now: object, where: str) -> list[str]:
+    """One line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`.
+
+    Args:
+        before: the configuration that it was begun with.
+        now: the one that is given.
+        where: what was begun.
+    """
+    was, given = dict(_flat(to_mapping(before), "")), dict(_flat(to_mapping(now), ""))
+    return [f"{name}: {was[name]!r} in {where}, {given[name]!r} now" for name in was if was[name] != given[name]]
+
+
+def _flat(mapping: Mapping[str, Any], above: str) -> Iterator[tuple[str, object]]:
+    for name, value in mapping.items():
+        path = f"{above}.{name}" if above else name
+        if isinstance(value, Mapping):
+            yield from _flat(value, path)
+        elif path.split(".", maxsplit=1)[0] not in MAY_CHANGE:
+            yield path, value

@@ -1,0 +1,169 @@
+"""A sweep: one trial after the other, each a run in a process of its own, until there are as many as wanted.
+
+A sweep that is stopped or killed goes on where it was: finished trials stay, and the one that was at work is resumed
+from its newest checkpoint.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+from optuna.trial import Trial
+from rich.console import Console
+
+from flatwater.config.toml import to_mapping
+from flatwater.errors import ConfigError, RunError
+from flatwater.metrics.figures import short_number
+from flatwater.metrics.jsonl import Record
+from flatwater.runs.config import mirrored_below
+from flatwater.runs.folder import RunFolder, locked
+from flatwater.runs.recipe import find_recipe
+from flatwater.runs.signals import Stop, stop_on_signals
+from flatwater.sweeps.folder import SweepFolder
+from flatwater.sweeps.opening import Opened, Order, opened
+from flatwater.sweeps.outcome import SweepOutcome, write_outcome
+from flatwater.sweeps.process import PROGRAM, Crew, Ending, Job, train
+from flatwater.sweeps.space import configured
+from flatwater.sweeps.study import Study, number_of, open_study
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep at work."""
+
+    folder: SweepFolder
+    held: RunFolder
+    """The same folder, whatever it is called by now."""
+    base: Any
+    """A RunConfig of any kind."""
+    study: Study
+    wanted: int
+    console: Console
+    program: Sequence[str]
+    stop: Stop
+
+    def require_in_place(self) -> None:
+        """The study is open under the folder's name, so a sweep cannot go on in a folder that has another.
+
+        Raises:
+            RunError: the folder was moved, or is gone.
+        """
+        now = self.held.named.path
+        if now != self.folder.path:
+            raise RunError(
+                f"{self.folder.path}: the sweep's folder was moved, and is {now} now. What was done is there, and the "
+                f"trial at work has saved a checkpoint. Go on with: flatwater sweep {self.base.trainer} --run {now}"
+            )
+
+    def say(self, line: str) -> None:
+        """Print a line as it is."""
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
+    """Begin a sweep, or go on with one, until it is done or a signal stops it.
+
+    Args:
+        order: what is asked for.
+        console: where its progress is shown.
+        program: trains a trial; speaks as `trial.py` does.
+
+    Raises:
+        FlatwaterError: space, configuration or folder cannot be used; no trial was started.
+    """
+    found: Opened = opened(order, program)
+    with locked(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
+        base = found.base
+        study = open_study(found.folder.study, found.space, seed=base.seed, prune=order.prune, rounds=base.rounds)
+        work = Sweep(found.folder, held, base, study, study.wanted_(order.trials), console, program, stop)
+        work.say(f"sweep folder {found.folder.path}: {work.wanted} trials, searching {', '.join(found.space)}")
+        while not stop.signal and (trial := next_trial_(work)) is not None:
+            run_trial_(work, trial)
+            work.require_in_place()
+            write_outcome(outcome_of(work), base)
+        return outcome_of(work)
+
+
+def next_trial_(work: Sweep) -> Trial | None:
+    """The trial that was interrupted, or a new one; None where there are as many as wanted."""
+    trial = work.study.interrupted_()
+    if trial is None and len(work.study.lines()) < work.wanted:
+        trial = work.study.next_()
+    return trial
+
+
+def run_trial_(work: Sweep, trial: Trial) -> None:
+    """Train the trial, and write down what came of it; one that was stopped stays as it is."""
+    settings = work.study.settings(trial)
+    listed = ", ".join(f"{name} {shown(value)}" for name, value in settings.items())
+    work.say(f"trial {number_of(trial)}/{work.wanted}: {listed}")
+    try:
+        config = mirrored_below(configured(work.base, settings), work.folder.path)
+    except ConfigError as wrong:
+        ending = Ending("failed", str(wrong))
+    else:
+        ending = trained(work, trial, config)
+    work.require_in_place()
+    if ending.how == "finished":
+        work.study.finish_(trial)
+    elif ending.how == "pruned":
+        work.study.prune_(trial)
+    elif ending.how == "failed":
+        work.study.fail_(trial, ending.reason)
+    work.say(f"  {told(work, number_of(trial))}")
+
+
+def trained(work: Sweep, trial: Trial, config: object) -> Ending:
+    """The trial's run, from where it is to its end."""
+    metric, known = measured(work)[1], work.study.values(trial)
+
+    def judge(record: Record) -> bool:
+        value = record.get(metric)
+        return work.study.judge_(trial, known, record["round"], nan if value is None else value)
+
+    if work.study.behind(trial, known):  # found out before, and killed before it was written down
+        return Ending("pruned")
+    number = number_of(trial)
+    job = Job(
+        order={"config": to_mapping(config)},
+        run=work.folder.trial(number),
+        log=work.folder.log(number),
+        judge=judge,
+    )
+    crew = Crew(program=work.program, stop=work.stop, check=work.require_in_place, say=work.say)
+    return next((ending for _, ending in train([job], crew)), Ending("stopped"))
+
+
+def measured(work: Sweep) -> tuple[str, str]:
+    """Title and metric of what the kind of run is judged by."""
+    return list(find_recipe(work.base.trainer).curves.items())[-1]
+
+
+def told(work: Sweep, number: int) -> str:
+    """What came of a trial, in a line."""
+    line, best = work.study.lines()[number - 1], outcome_of(work).best
+    if line.state == "interrupted":
+        return f"stopped in round {line.round + 1}; it is resumed when the sweep goes on"
+    if line.state == "failed":
+        return f"failed: {line.reason}"
+    value = "no value" if line.value is None else f"{measured(work)[0]} {short_number(line.value)}"
+    ahead = "" if best is None else f"; best: trial {best.number}, {short_number(best.value or 0.0)}"
+    return f"{line.state} after round {line.round}: {value}{ahead}"
+
+
+def shown(value: object) -> str:
+    """A setting's value in few characters."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def outcome_of(work: Sweep) -> SweepOutcome:
+    """What the sweep has come to by now."""
+    return SweepOutcome(
+        folder=work.folder,
+        trainer=work.base.trainer,
+        measured=measured(work)[0],
+        wanted=work.wanted,
+        lines=work.study.lines(),
+        stop=work.stop,
+    )

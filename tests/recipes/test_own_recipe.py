@@ -1,0 +1,113 @@
+"""A recipe of somebody else's: one file, and every command knows it as it knows those that come with Flatwater."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.cli.main import interface_of, main
+from flatwater.runs.recipe import find_recipe
+from flatwater.state.tree import leaves, nbytes
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "examples" / "cross_entropy.py"
+NAME = "cross_entropy:SEARCH"
+TINY = ("--candidates", "4", "--elites", "2", "--threads", "1", "--trackers")
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's folder, with the file of the recipe and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / FILE.name).write_text(FILE.read_text())
+    sys.modules.pop("cross_entropy", None)
+    yield tmp_path
+    sys.modules.pop("cross_entropy", None)
+
+
+def train(run: str, rounds: int, *options: str) -> None:
+    assert main(["train", NAME, *TINY, "--rounds", str(rounds), "--run", run, *options]) == 0
+
+
+def last_leaves(run: str) -> object:
+    return list_checkpoints(Path(run, "checkpoints"))[-1].leaves
+
+
+def test_every_command_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", NAME, *TINY]) == 0
+    train("whole", 3)
+    Path("space.toml").write_text("[elites]\nlow = 1\nhigh = 3\n")
+    sweep = ["sweep", NAME, *TINY, "--rounds", "2", "--trials", "2", "--space", "space.toml", "--run", "swept"]
+    assert main(sweep) == 0
+    for command in (["evaluate", "whole"], ["evaluate", "whole", "--holdout"], ["checkpoints", "whole"]):
+        assert main(command) == 0
+    capsys.readouterr()
+    assert main(["report", "whole"]) == 0
+    assert "What was learned" in Path("whole", "report.html").read_text()
+    assert Path("whole", "result.png").stat().st_size > 10_000
+    capsys.readouterr()
+    assert main(["top", "whole", "--once"]) == 0
+    assert "round 3/3" in capsys.readouterr().out
+    assert main(["runs", "."]) == 0
+    assert NAME in capsys.readouterr().out
+
+
+def test_resumed_it_ends_as_if_it_had_not_stopped() -> None:
+    train("whole", 3)
+    train("cut", 1)
+    assert main(["resume", "cut", "--rounds", "3"]) == 0
+    assert last_leaves("whole") == last_leaves("cut")
+    assert Path("whole", "result.json").read_text() == Path("cut", "result.json").read_text()
+
+
+def test_it_holds_what_was_planned_where_it_was() -> None:
+    config = interface_of(("train", NAME)).read("train", [*TINY]).settings()
+    run = find_recipe(NAME).compose(config)
+    tree = run.trainer.run
+    assert nbytes(tree) == run.plan.owners
+    homes = {leaf.path: leaf.value.data_ptr() for leaf in leaves(tree) if hasattr(leaf.value, "data_ptr")}
+    for phase in run.trainer.phases:
+        for number in range(phase.steps()):
+            phase.step_(number)
+    assert homes == {leaf.path: leaf.value.data_ptr() for leaf in leaves(tree) if hasattr(leaf.value, "data_ptr")}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("missing:SEARCH", "", "cannot be imported"),
+        ("mine:MISSING", "SEARCH = 1", "cannot be imported"),
+        ("mine:SEARCH", "SEARCH = 1", "of the type int: wanted is a Recipe"),
+        ("mine:SEARCH", "from cross_entropy import SEARCH", "calls itself 'cross_entropy:SEARCH'"),
+    ],
+)
+def test_what_is_no_recipe_is_refused(name: str, text: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(text)
+    sys.modules.pop("mine", None)
+    assert main(["train", name]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_whose_recipe_is_gone_is_told_and_keeps_no_other_from_the_list(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train("kept", 1)
+    sys.modules.pop("cross_entropy")
+    Path("cross_entropy.py").unlink()
+    assert main(["resume", "kept"]) == 2
+    assert "Run the command in the folder where its module is" in capsys.readouterr().err
+    assert main(["runs", "."]) == 0
+    assert "unreadable" in capsys.readouterr().out
+
+
+def test_the_page_shows_the_file() -> None:
+    page = (ROOT / "docs" / "own-recipe.md").read_text()
+    shown = "\n\n\n".join(re.findall(r"^```python\n(.*?)\n^```", page, re.MULTILINE | re.DOTALL))
+    _, _, code = FILE.read_text().partition('explains it.\n"""\n\n')
+    assert shown == code.rstrip("\n")
