@@ -143,9 +143,7 @@ def loop() -> dict[str, float]:
     run = composed({"threads": 1})
     recipe, trainer = run.trainer.recipe, run.trainer
     world = ForagingWorld(ForagingConfig(), recipe.config.envs)
-    listed = ListedTeaching(
-        recipe.config.learner, recipe.student, trainer.run.learner.block, world, SearchTeacher(world)
-    )
+    listed = ListedTeaching(run.config.learner, recipe.student, trainer.run.learner.block, world, SearchTeacher(world))
     watcher = Deaf()
     train_(trainer, 1, watcher)
     listed.round(recipe.config.block)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from flatwater.envs.world import Array, Teacher, World
+from flatwater.learners.blocks import LEARNED_FROM, Weighing, block_loss
+from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.learners.returns import gae
-from flatwater.learners.teaching import LEARNED_FROM, Weighing, choose, teaching_loss
-from flatwater.learners.teaching_config import TeachingConfig
 from flatwater.nets.policy import Outlook
 from flatwater.nets.stack import views
 from flatwater.nets.student import Student
@@ -94,10 +94,10 @@ class ListedTeaching:
         taught = np.zeros(shape, np.int64)
         self.teacher.step_batch(self.obs, taught)
         seen = self.look()
-        choice = choose(self.student, seen, self.rng)
+        choice = self.student.actions.given(seen.logits[0])
         self.memory = seen.memory
         told = torch.from_numpy(taught).flatten()
-        action = torch.where(led, told, choice.action)
+        action = torch.where(led, told, choice.draw(self.rng))
         reward, over = np.zeros(shape, np.float32), np.zeros((2, *shape), np.bool_)
         self.world.step_(action.view(shape).numpy(), self.obs, reward, *over)
         self.starts = torch.zeros_like(self.starts)
@@ -110,7 +110,7 @@ class ListedTeaching:
             "led": led,
             "alive": torch.ones_like(led),
             "starts": starts,
-            "log_prob": choice.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1),
+            "log_prob": choice.log_prob(action),
             "value": seen.value[0],
             "reward": reward.ravel().copy(),
             "terminated": over[0].ravel().copy(),
@@ -128,7 +128,7 @@ class ListedTeaching:
                 batch = {name: column[place, :, agent].transpose(0, 1) for name, column in cut.items()}
                 memory = begun[place, :, agent].transpose(0, 1)
                 seen = self.student(self.weights, batch["obs"], memory, batch["starts"])
-                loss, _ = teaching_loss(config, self.student, seen, batch, Weighing(1.0, 0.0))
+                loss, _ = block_loss(config, self.student, seen, batch, Weighing(1.0, 0.0))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 torch.nn.utils.clip_grad_norm_(self.weights.values(), config.grad_clip)

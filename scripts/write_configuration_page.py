@@ -14,6 +14,7 @@ from pathlib import Path
 from flatwater.config.toml import dumps_config
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.teach.config import TeachRunConfig
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -21,6 +22,7 @@ PAGES = {
     DOCS / "configuration.md": ErlRunConfig,
     DOCS / "growing-configuration.md": GrowRunConfig,
     DOCS / "teaching-configuration.md": TeachRunConfig,
+    DOCS / "ppo-configuration.md": PpoRunConfig,
 }
 MARKER = "<!-- From here on written by scripts/write_configuration_page.py; a test compares it with the code. -->"
 TOP = "The run as a whole"

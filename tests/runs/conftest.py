@@ -103,7 +103,8 @@ TINY_TEACH = [
     "--evaluation.every",
     "2",
 ]
-OPTIONS = {"erl": TINY, "grow": TINY_GROW, "teach": TINY_TEACH}
+TINY_PPO = ["--threads", "1", "--envs", "2", "--block", "8", "--evaluation.envs", "2", "--evaluation.every", "2"]
+OPTIONS = {"erl": TINY, "grow": TINY_GROW, "teach": TINY_TEACH, "ppo": TINY_PPO}
 """Options of a small run, by its kind."""
 
 Records = list[dict[str, Any]]

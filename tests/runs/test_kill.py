@@ -20,7 +20,9 @@ def kill(folder: Path, kills: int, *what: str, program: Path = PROGRAM) -> dict[
     return found
 
 
-@pytest.mark.parametrize("kind", ["erl", "teach", pytest.param("grow", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["erl", "teach", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("grow", "ppo"))]
+)
 def test_a_killed_run_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     assert kill(tmp_path, 2, kind)["kills"] == 2
 
@@ -41,7 +43,7 @@ def test_twenty_killed_sweeps_and_imports_lose_nothing(kind: str, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["erl", "grow", "teach"])
+@pytest.mark.parametrize("kind", ["erl", "grow", "teach", "ppo"])
 def test_fifty_killed_runs_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     found = kill(tmp_path, 50, kind)
     places = found["places"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import torch
 
 Array = np.ndarray[Any, Any]
 
@@ -33,9 +34,21 @@ class Spaces:
     obs: tuple[int, ...]
     """Shape of one agent's observation."""
     actions: tuple[str, ...]
-    """Names; an action is a position in them."""
+    """Names. An action is a position in them; with `bounds` it is a number for each of them."""
     steps: int
     """An episode is truncated after so many, at the latest."""
+    bounds: tuple[tuple[float, float], ...] | None = None
+    """Lowest and highest of each number of an action; None where actions are chosen from a list."""
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of one agent's action."""
+        return () if self.bounds is None else (len(self.actions),)
+
+    @property
+    def action_dtype(self) -> torch.dtype:
+        """Of the array of actions that a world is given."""
+        return torch.int64 if self.bounds is None else torch.float32
 
 
 class World(Protocol):
@@ -60,7 +73,7 @@ class World(Protocol):
         """One step of every environment. An agent that is over sees padding and is paid 0 until its episode is.
 
         Args:
-            actions: int64 [E, A].
+            actions: int64 [E, A], or float32 [E, A, D] within the bounds.
             obs: [E, A, *obs], to be written: what follows, of an episode that ends its last.
             reward: float32 [E, A], to be written.
             terminated: bool [E, A], to be written: nothing follows for the agent.
@@ -85,7 +98,7 @@ class Teacher(Protocol):
 
         Args:
             obs: [E, A, *obs].
-            actions_out: int64 [E, A]; the caller poisons it, and refuses what was not written.
+            actions_out: int64 [E, A], or float32 [E, A, D]; the caller poisons it, and refuses what was not written.
         """
         ...
 
@@ -93,7 +106,8 @@ class Teacher(Protocol):
 def described(spaces: Spaces) -> str:
     """One line: environments, agents, what they see, what they can do."""
     seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
-    return f"{spaces.envs} environments of {spaces.agents} agents, {seen}, {_listed(spaces.actions)}"
+    done = _listed(spaces.actions) if spaces.bounds is None else f"actions of {len(spaces.actions)} numbers"
+    return f"{spaces.envs} environments of {spaces.agents} agents, {seen}, {done}"
 
 
 def _listed(actions: Sequence[str]) -> str:

@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
+import gymnasium
 import torch
 
 from flatwater.envs.foraging.config import ForagingConfig
@@ -14,9 +15,12 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.errors import ConfigError
-from flatwater.imported import import_named
+from flatwater.imported import import_named, import_object
 
-WORLDS = "forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3)"
+WORLDS = (
+    "forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
+    "package.module:Class of a Gymnasium environment or a world of yours"
+)
 TEACHERS = "search, babyai, random, package.module:Class"
 
 
@@ -25,18 +29,36 @@ class _Teaches(Teacher, Protocol):
     """A `Teacher` that can be told from what is none."""
 
 
+@runtime_checkable
+class _Stepped(Protocol):
+    """A `World` that can be told from what is none, apart from its property `spaces`."""
+
+    def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
+
+    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class RandomTeacher:
-    """A `Teacher` that knows nothing: any action, each as likely as the others."""
+    """A `Teacher` that knows nothing: any action, each as likely as the others; numbers uniform within their bounds."""
 
     def __init__(self, world: World, rng: torch.Generator) -> None:
         self._actions, self._rng = len(world.spaces.actions), rng
+        bounds = world.spaces.bounds
+        self._bounds = None if bounds is None else torch.tensor(bounds).T
 
     def begin_(self, which: Array) -> None:
         """Nothing to forget."""
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:  # noqa: ARG002  (it does not look)
         """Draw from the generator that it was given, on the CPU."""
-        torch.randint(self._actions, actions_out.shape, generator=self._rng, out=torch.from_numpy(actions_out))
+        drawn = torch.from_numpy(actions_out)
+        if self._bounds is None:
+            torch.randint(self._actions, actions_out.shape, generator=self._rng, out=drawn)
+        else:
+            low, high = self._bounds
+            drawn.uniform_(generator=self._rng).mul_(high - low).add_(low)
 
 
 def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: WrappedConfig) -> World:
@@ -58,7 +80,33 @@ def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: Wrap
         return GymnasiumWorld(what, wrapped, envs)
     if kind == "pettingzoo" and what:
         return PettingZooWorld(what, wrapped, envs)
+    if kind and what:
+        return _own_world(name, wrapped, envs)
     raise ConfigError(f"no world {name!r}: there is {WORLDS}")
+
+
+def _own_world(name: str, wrapped: WrappedConfig, envs: int) -> World:
+    """A class of somebody else's, by where it is."""
+    try:
+        named = import_object(name)
+    except (ImportError, AttributeError) as missing:
+        raise ConfigError(
+            f"it cannot be imported ({missing}): wanted is package.module:Class, installed or in the folder where the "
+            f"command runs. There is also {WORLDS}"
+        ) from missing
+    if isinstance(named, type) and issubclass(named, gymnasium.Env):
+        return GymnasiumWorld(named, wrapped, envs)
+    if not isinstance(named, type) or not issubclass(named, _Stepped):
+        raise ConfigError(
+            "wanted is a class: a gymnasium.Env that is made without arguments, or a world with `spaces`, `begin_`, "
+            "`step_` and `close` that is made from a number of environments"
+        )
+    build = cast("Callable[[int], World]", named)
+    try:
+        inspect.signature(build).bind(envs)
+    except TypeError as wrong:
+        raise ConfigError(f"it cannot be made from a number of environments alone: {wrong}") from wrong
+    return build(envs)
 
 
 def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:

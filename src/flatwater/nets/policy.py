@@ -7,6 +7,7 @@ network is one; its weights lie in a block [1, n], a population of one, so that 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from jaxtyping import Bool, Float
@@ -103,6 +104,54 @@ class RecurrentPolicy:
         features = torch.cat([seen, torch.stack(outputs)], dim=-1)
         value = _apply(weights, "value", features).squeeze(-1)
         return Outlook(_apply(weights, "action", features), value, torch.stack([output, cell]))
+
+
+@dataclass(frozen=True)
+class FeedForwardPolicy:
+    """Actor and critic side by side, each of tanh layers, without a memory: the same face as `RecurrentPolicy`."""
+
+    obs: int
+    """O."""
+    layers: tuple[int, ...]
+    """Widths."""
+    outputs: int
+    """R, numbers that say what to do."""
+    free: int
+    """The last of them, which are weights and no function of the observation."""
+    cells: int = 0
+    """M: nothing is remembered."""
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The weights, as they lie in the block's row."""
+        named: dict[str, Weight] = {}
+        widths = (self.obs, *self.layers)
+        for net, outputs, shy in (("action", self.outputs - self.free, TIMID), ("value", 1, 1)):
+            for at, (inputs, width) in enumerate(pairwise(widths)):
+                named[f"{net}.{at}.weight"] = Weight((inputs, width), inputs)
+                named[f"{net}.{at}.bias"] = Weight((width,), 0)
+            named[f"{net}.weight"] = Weight((widths[-1], outputs), shy * widths[-1])
+            named[f"{net}.bias"] = Weight((outputs,), 0)
+        return Layout(named | ({"free": Weight((self.free,), 0)} if self.free else {}))
+
+    def __call__(
+        self,
+        weights: Weights,
+        obs: Float[Tensor, "T B O"],
+        memory: Float[Tensor, "2 B 0"],
+        starts: Bool[Tensor, "T B"] | None = None,  # noqa: ARG002  (there is nothing to forget)
+    ) -> Outlook:
+        """T steps, each by itself."""
+        given, value = (self._net(weights, net, obs) for net in ("action", "value"))
+        if self.free:
+            given = torch.cat([given, weights["free"].expand(*given.shape[:-1], -1)], dim=-1)
+        return Outlook(given, value.squeeze(-1), memory)
+
+    def _net(self, weights: Weights, net: str, obs: Float[Tensor, "T B O"]) -> Float[Tensor, "T B _"]:
+        x = obs.flatten(0, 1)
+        for at in range(len(self.layers)):
+            x = torch.addmm(weights[f"{net}.{at}.bias"], x, weights[f"{net}.{at}.weight"]).tanh()
+        return torch.addmm(weights[f"{net}.bias"], x, weights[f"{net}.weight"]).view(*obs.shape[:2], -1)
 
 
 def _apply(weights: Weights, name: str, x: Tensor) -> Tensor:

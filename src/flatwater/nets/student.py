@@ -11,8 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from flatwater.nets.actions import Actions
 from flatwater.nets.heads import Heads
-from flatwater.nets.policy import Outlook, RecurrentPolicy, Weights
+from flatwater.nets.policy import FeedForwardPolicy, Outlook, RecurrentPolicy, Weights
 from flatwater.nets.stack import Layout, Weight
 from flatwater.nets.student_config import StudentConfig
 
@@ -27,7 +28,7 @@ class Student:
 
     obs: tuple[int, ...]
     """Shape of what an agent sees: tokens [K, 3], or a vector [N]."""
-    actions: int
+    actions: Actions
     padding: int
     """Position of a token that is none."""
     config: StudentConfig
@@ -38,12 +39,14 @@ class Student:
         return len(self.obs) > 1
 
     @cached_property
-    def policy(self) -> RecurrentPolicy:
+    def policy(self) -> RecurrentPolicy | FeedForwardPolicy:
         """What comes after reading."""
-        config = self.config
-        relevant = torch.zeros(self.actions, 0, dtype=torch.bool, device=self.device)
-        heads = Heads(choices=(), relevant=relevant, floor=0.0)
+        config, actions = self.config, self.actions
         read = config.width if self._sees_tokens else self.obs[0]
+        if not config.memory:
+            return FeedForwardPolicy(obs=read, layers=config.layers, outputs=actions.outputs, free=actions.free)
+        relevant = torch.zeros(actions.outputs, 0, dtype=torch.bool, device=self.device)
+        heads = Heads(choices=(), relevant=relevant, floor=0.0)
         return RecurrentPolicy(obs=read, hidden=config.hidden, cells=config.memory, heads=heads)
 
     @cached_property

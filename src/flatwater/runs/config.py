@@ -17,6 +17,8 @@ from flatwater.units import parse_bytes
 class RunConfig:
     """The settings that runs of all kinds share."""
 
+    trainer: str = ""
+    """What the run trains: the name of its recipe, by which `flatwater resume` finds it."""
     rounds: Number = 20
     """Rounds in all; `flatwater resume RUN --rounds N` goes on to N."""
     device: str = "cpu"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be ther
 RECIPES = {
     "erl": ("flatwater.recipes.erl.recipe:ERL", "evolve a population of traders on a market panel"),
     "grow": ("flatwater.recipes.grow.recipe:GROW", "learn when and where networks in training should grow"),
+    "ppo": ("flatwater.recipes.ppo.recipe:PPO", "learn to act in any environment of Gymnasium, PettingZoo or your own"),
     "teach": ("flatwater.recipes.teach.recipe:TEACH", "learn from a teacher, then without one"),
 }
 """By name: where the recipe is, and what it does, for the list of commands."""

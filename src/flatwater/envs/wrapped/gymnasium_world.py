@@ -14,6 +14,8 @@ from flatwater.imported import import_named
 
 REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 """Packages to import for names that start so. For others, Gymnasium takes `package:Name-v0`."""
+MOST_STEPS = 1000
+"""Of an episode where nobody knows better."""
 NOTHING = -1
 """In `executed`: no action yet in this episode."""
 
@@ -21,27 +23,29 @@ NOTHING = -1
 class GymnasiumWorld:
     """A `World` of E copies of one environment, A = 1. An observation is written into the row it belongs to."""
 
-    def __init__(self, name: str, config: WrappedConfig, envs: int) -> None:
+    def __init__(self, name: str | type[gymnasium.Env[Any, Any]], config: WrappedConfig, envs: int) -> None:
         """Build the copies.
 
         Args:
-            name: as Gymnasium's `make` takes it.
+            name: as Gymnasium's `make` takes it, or a class that is called without arguments.
             config: how long they go on.
             envs: E, copies, stepped one after another.
 
         Raises:
             ConfigError: if there is no such environment, or its spaces cannot be used.
         """
-        self.copies = [_make(name) for _ in range(envs)]
+        self.copies = [named_env(name) if isinstance(name, str) else name() for _ in range(envs)]
         """The environments, wrapped as Gymnasium does."""
         first = self.copies[0]
-        self._reader = reader_of(first.observation_space, name)
-        actions = actions_of(first.action_space, first.unwrapped, name)
-        self._spaces = Spaces(envs, 1, self._reader.form, self._reader.shape, actions.names, config.steps)
-        self._start = actions.start
-        self.executed = np.full((envs, 1), NOTHING, np.int64)
+        called = name if isinstance(name, str) else name.__name__
+        self._reader = reader_of(first.observation_space, called, config.form)
+        self._actions = actions_of(first.action_space, first.unwrapped, called)
+        steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
+        names, bounds = self._actions.names, self._actions.bounds
+        self._spaces = Spaces(envs, 1, self._reader.form, self._reader.shape, names, steps, bounds)
+        self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
         """The last action of each copy, or `NOTHING`."""
-        self._limit = StepLimit(envs, config.steps)
+        self._limit = StepLimit(envs, steps)
 
     @property
     def spaces(self) -> Spaces:
@@ -60,7 +64,7 @@ class GymnasiumWorld:
         """Step every copy."""
         self.executed[...] = actions
         for env, copy in enumerate(self.copies):
-            seen, paid, terminated[env], truncated[env], _ = copy.step(int(actions[env, 0]) + self._start)
+            seen, paid, terminated[env], truncated[env], _ = copy.step(self._actions.given(actions[env, 0]))
             self._reader.write(seen, obs[env, 0])
             reward[env] = paid
         self._limit.truncate_(terminated, truncated)
@@ -71,7 +75,12 @@ class GymnasiumWorld:
             copy.close()
 
 
-def _make(name: str) -> gymnasium.Env[Any, Any]:
+def named_env(name: str) -> gymnasium.Env[Any, Any]:
+    """The environment that Gymnasium knows by a name.
+
+    Raises:
+        ConfigError: if there is none, or a package is missing.
+    """
     package = next((package for start, package in REGISTERED_BY.items() if name.startswith(start)), None)
     try:
         if ":" in name:  # Gymnasium imports what stands before it

@@ -6,6 +6,7 @@ import numpy as np
 
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.gymnasium_world import MOST_STEPS
 from flatwater.envs.wrapped.spaces import actions_of, reader_of
 from flatwater.envs.wrapped.step_limit import StepLimit
 from flatwater.errors import ConfigError
@@ -34,14 +35,14 @@ class PettingZooWorld:
         self._agents = list(first.possible_agents)
         seen = _common({agent: first.observation_space(agent) for agent in self._agents}, "observations", module)
         done = _common({agent: first.action_space(agent) for agent in self._agents}, "actions", module)
-        self._reader = reader_of(seen, module)
-        actions = actions_of(done, first.unwrapped, module)
-        shape = (envs, len(self._agents))
-        self._spaces = Spaces(*shape, self._reader.form, self._reader.shape, actions.names, config.steps)
-        self._start = actions.start
+        self._reader = reader_of(seen, module, config.form)
+        self._actions = actions_of(done, first.unwrapped, module)
+        shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
+        names, bounds = self._actions.names, self._actions.bounds
+        self._spaces = Spaces(*shape, self._reader.form, self._reader.shape, names, steps, bounds)
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
-        self._limit = StepLimit(envs, config.steps)
+        self._limit = StepLimit(envs, steps)
 
     @property
     def spaces(self) -> Spaces:
@@ -59,8 +60,7 @@ class PettingZooWorld:
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Step every copy with the actions of the agents that are still in it."""
         for env, copy in enumerate(self._copies):
-            given = actions[env].tolist()
-            acts = {a: given[at] + self._start for at, a in enumerate(self._agents) if a in copy.agents}
+            acts = {a: self._actions.given(actions[env, at]) for at, a in enumerate(self._agents) if a in copy.agents}
             seen, paid, ended, cut, _ = copy.step(acts)
             self._write_(obs[env], seen)
             for at, agent in enumerate(self._agents):

@@ -17,6 +17,9 @@ from flatwater.errors import ConfigError
 
 BESIDE = PADDING - 1
 """Position of a token that is at no pixel. Pixels are numbered up to here."""
+TOKEN, TOKEN_AXES = 3, 2
+"""Bytes of a token, and axes of an array of them."""
+Form = Literal["auto", "tokens", "image", "vector"]
 _RANKS = (1, 2, 3)
 """A row of pixels, an image of one channel, an image with its channels last."""
 
@@ -35,20 +38,57 @@ class Reader(NamedTuple):
         return PADDING if self.form == "tokens" else 0
 
 
-def reader_of(space: gym.Space[Any], name: str) -> Reader:
+def reader_of(space: gym.Space[Any], name: str, form: Form = "auto") -> Reader:
     """How observations of a space are written.
 
     Args:
         space: the space.
         name: of the environment, for errors.
+        form: what they are, as in `WrappedConfig.form`.
 
     Raises:
         ConfigError: if they cannot be.
     """
+    if form == "tokens":
+        return _as_they_are(space, name)
+    if form == "vector":
+        return _vector(space, name)
+    if form == "auto" and _may_be_tokens(space):
+        raise ConfigError(
+            f'{name}: observations of {space} may be tokens or an image. Say which: wrapped.form = "tokens" where each '
+            'row is a position, a feature and a value; "image" or "vector" otherwise'
+        )
     if isinstance(space, gym.Dict) and _is_image(space.get("image")):
         return _tokens(space["image"], _numbers(space), name)
     if _is_image(space):
         return _image(space, name)
+    if form == "image":
+        raise ConfigError(f"{name}: observations of {space} are no image: wanted is a Box of uint8 with 1 to 3 axes")
+    return _vector(space, name)
+
+
+def _may_be_tokens(space: gym.Space[Any]) -> bool:
+    """Rows of three bytes, more of them than an image of one channel has where it is 3 pixels wide."""
+    return _is_image(space) and len(space.shape or ()) == TOKEN_AXES and (space.shape or ())[1] == TOKEN
+
+
+def _as_they_are(space: gym.Space[Any], name: str) -> Reader:
+    """Tokens that the environment itself gives."""
+    shape = space.shape or ()
+    if not isinstance(space, gym.Box) or space.dtype != np.uint8 or len(shape) != TOKEN_AXES or shape[1] != TOKEN:
+        raise ConfigError(
+            f"{name}: observations of {space} are no tokens: wanted is a Box of uint8 [K, 3], each row a position, a "
+            f"feature and a value; a row whose position is {PADDING} is left out"
+        )
+
+    def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        out[...] = observation
+
+    return Reader("tokens", (shape[0], TOKEN), write)
+
+
+def _vector(space: gym.Space[Any], name: str) -> Reader:
+    """All numbers in a row."""
     if not space.is_np_flattenable or _has_words(space):
         raise ConfigError(
             f"{name}: observations of {space} cannot be used: wanted is a Box, a Discrete or a Dict of them, or a Dict "
@@ -68,6 +108,14 @@ class Actions(NamedTuple):
     names: tuple[str, ...]
     start: int
     """The environment's number of the first."""
+    bounds: tuple[tuple[float, float], ...] | None = None
+    """Of each number, where an action is a vector."""
+
+    def given(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space holds)
+        """An action as the environment takes it."""
+        if self.bounds is None:
+            return int(action) + self.start
+        return np.clip(action, *np.array(self.bounds, np.float32).T)
 
 
 @runtime_checkable
@@ -81,10 +129,16 @@ def actions_of(space: gym.Space[Any], env: object, name: str) -> Actions:
     """The actions, with the environment's own names, if it has an enum of them, or numbers.
 
     Raises:
-        ConfigError: if they are not discrete.
+        ConfigError: they are neither discrete nor a bounded vector.
     """
+    if isinstance(space, gym.Box) and len(space.shape) == 1 and np.isfinite([space.low, space.high]).all():
+        bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
+        return Actions(tuple(str(number) for number in range(len(bounds))), 0, bounds)
     if not isinstance(space, gym.Discrete):
-        raise ConfigError(f"{name}: actions of {space} cannot be used: wanted is a Discrete")
+        raise ConfigError(
+            f"{name}: actions of {space} cannot be used: wanted is a Discrete, or a Box of one axis with finite "
+            "bounds. Wrap the environment with gymnasium.wrappers.TransformAction"
+        )
     numbers = range(int(space.start), int(space.start + space.n))
     members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, NamesActions) else []
     if [each.value for each in members] == list(numbers):

@@ -1,28 +1,32 @@
-"""The configuration of a run of teaching: what is learned, and what all runs are given."""
+"""The settings of a run of teaching: what is learned, and what all runs are given."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from flatwater.config.bounds import Number
+from flatwater.config.bounds import Bounds, Count, Number
 from flatwater.config.declare import config
-from flatwater.runs.config import RunConfig, check_run
-from flatwater.trainers.teach.config import TeachConfig
+from flatwater.learners.blocks_config import TeachingConfig
+from flatwater.recipes.ppo.config import BlocksRunConfig
 
 
 @config
-class TeachRunConfig(RunConfig, TeachConfig):
+class TeachRunConfig(BlocksRunConfig):
     """A teacher, and a student that learns from it until it learns by itself."""
 
     trainer: Literal["teach"] = "teach"
     """What the run trains, so that `flatwater resume` knows."""
     rounds: Number = 61
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        TeachConfig.__post_init__(self)
-        check_run(self)
+    world: str = "forage"
+    """forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or
+    package.module:Class: a Gymnasium environment or a world of yours."""
+    teacher: str = "search"
+    """search (for forage), babyai (for gymnasium:BabyAI-...), random, package.module:Class, or run:FOLDER for the
+    student of another run of teaching."""
+    envs: Annotated[int, Bounds(1, 1 << 16)] = 32
+    block: Count = 64
+    learner: TeachingConfig = TeachingConfig()
 
     @property
-    def first_measured(self) -> int:
-        """The first round with an evaluation."""
-        return self.evaluation.every
+    def named(self) -> tuple[str, str]:
+        """The world."""
+        return "world", self.world

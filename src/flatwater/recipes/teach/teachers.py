@@ -10,17 +10,17 @@ from flatwater.config.toml import load_config
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.envs.worlds import build_teacher
 from flatwater.errors import CheckpointError
-from flatwater.learners.teaching import build_student, look
+from flatwater.learners.blocks import build_student, look
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.runs.folder import open_folder
 from flatwater.state.random import generator
-from flatwater.trainers.teach.state import student_of
+from flatwater.trainers.blocks.state import student_of
 
 OF_A_RUN = "run:"
 
 
 def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.device) -> Teacher:
-    """The teacher of a name, as in `TeachConfig.teacher`.
+    """The teacher of a name, as in `TeachRunConfig.teacher`.
 
     Args:
         name: of the teacher.

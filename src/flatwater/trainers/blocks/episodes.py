@@ -21,8 +21,8 @@ class Episodes:
     seeds: Int[Tensor, "E"]
     steps: Int[Tensor, "E"]
     """Taken so far."""
-    actions: Int[Tensor, "L E A"]
-    """Executed in each of these steps, int16."""
+    actions: Tensor
+    """[L, E, A, *action]: executed in each of these steps, int16 or float32."""
     over: Bool[Tensor, "E A"]
     """Agents that are over, before their episode is."""
     returns: Float[Tensor, "E A"]
@@ -39,7 +39,13 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
     return Episodes(
         seeds=zeros(envs, dtype=torch.int64),
         steps=zeros(envs, dtype=torch.int64),
-        actions=zeros(spaces.steps, envs, agents, dtype=torch.int16),
+        actions=zeros(
+            spaces.steps,
+            envs,
+            agents,
+            *spaces.action_shape,
+            dtype=torch.int16 if spaces.bounds is None else spaces.action_dtype,
+        ),
         over=zeros(envs, agents, dtype=torch.bool),
         returns=zeros(envs, agents, dtype=torch.float32),
     )
@@ -95,7 +101,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         obs: [E, A, *obs], to be written: what is seen now.
     """
     steps, seeds, log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
-    envs, agents = log.shape[1:]
+    envs, agents = log.shape[1:3]
     scratch = _Scratch(envs, agents)
     longest = int(steps.max())
 
@@ -111,7 +117,8 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if teacher is not None:
             teacher.step_batch(obs, scratch.taught)
         at = np.clip(steps - ahead, 0, None)
-        world.step_(log[at, np.arange(envs)].astype(np.int64), obs, *scratch.outcome)
+        taken = log[at, np.arange(envs)]
+        world.step_(taken.astype(np.int64) if taken.dtype == np.int16 else taken, obs, *scratch.outcome)
         waits = (steps < ahead) & scratch.over()
         if waits.any():
             begin(waits)

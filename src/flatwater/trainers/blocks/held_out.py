@@ -2,14 +2,13 @@
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.learners.teaching import choose, look
-from flatwater.trainers.teach.collect import ask_
-from flatwater.trainers.teach.episodes import begin_, build_outcome, step_
-from flatwater.trainers.teach.state import CPU, RANDOM, STUDENT, TEACHER, Recipe, Teach
+from flatwater.learners.blocks import look
+from flatwater.trainers.blocks.collect import ask_
+from flatwater.trainers.blocks.episodes import begin_, build_outcome, step_
+from flatwater.trainers.blocks.state import CPU, Recipe, Teach
 
 
 class Stage:
@@ -22,7 +21,7 @@ class Stage:
             recipe: of the run.
             run: its state.
             world: whose spaces are those of the recipe's held-out episodes.
-            teachers: the players besides the student; each remembers its own episodes.
+            teachers: the players besides the policy; each remembers its own episodes.
         """
         self._recipe, self._run = recipe, run
         self.world, self.teachers = world, teachers
@@ -30,7 +29,8 @@ class Stage:
         self._grid = (envs, agents)
         held = run.held_out
         self.obs: Array = held.obs.view(envs, agents, *recipe.held_out.obs).numpy()
-        self._taught = torch.zeros(envs, agents, dtype=torch.int64)
+        spaces = recipe.held_out
+        self._taught = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype)
         self._outcome = build_outcome(envs, agents)
         self.first_seed = HELD_OUT
 
@@ -50,7 +50,10 @@ class Stage:
             self._begin_(ended)
 
     def _act_(self, player: str, *, first: bool) -> Array:
-        """Actions [E, A]; whose episode has ended plays its seed again, with what it remembers of it."""
+        """Actions [E, A, *action]; whose episode has ended plays its seed again, with what it remembers of it.
+
+        A student draws, as its teacher's action is one of several. A policy of its own takes the likeliest.
+        """
         run, held = self._run, self._run.held_out
         if player in self.teachers:
             return ask_(self.teachers[player], self.obs, self._taught).numpy()
@@ -60,16 +63,13 @@ class Stage:
         starts = torch.zeros(len(held.obs), dtype=torch.bool, device=self._recipe.device)
         seen = look(self._recipe.student, run.learner, obs=obs, memory=held.memory, starts=starts)
         held.memory.copy_(seen.memory)
-        action: Tensor = choose(self._recipe.student, seen, run.generators["held out actions"]).action.to(CPU)
-        return action.view(self._grid).numpy()
+        policy = self._recipe.student.actions.given(seen.logits[0])
+        chosen = policy.draw(run.generators["held out actions"]) if self._recipe.taught else policy.likeliest()
+        action = chosen.to(CPU)
+        return action.view(*self._grid, *action.shape[1:]).numpy()
 
     def _begin_(self, which: Array) -> None:
         seeds = self.first_seed + np.arange(self._grid[0], dtype=np.int64)
         begin_(self.world, self._run.held_out.episodes, which, seeds, self.obs)
         for teacher in self.teachers.values():
             teacher.begin_(which)
-
-
-OTHERS = (TEACHER, RANDOM)
-"""Players that are evaluated once: they do not learn."""
-__all__ = ["OTHERS", "STUDENT", "Stage"]

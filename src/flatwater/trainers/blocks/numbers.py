@@ -2,9 +2,10 @@
 
 from math import nan
 
-from flatwater.learners.teaching import read_teaching_
-from flatwater.trainers.teach.profile import Profile
-from flatwater.trainers.teach.state import RANDOM, STUDENT, TEACHER, Recipe, Teach
+from flatwater.learners.blocks import read_block_
+from flatwater.learners.blocks_config import TeachingConfig
+from flatwater.trainers.blocks.profile import Profile
+from flatwater.trainers.blocks.state import Recipe, Teach
 
 PARTS = ("env", "teacher", "student", "store", "update")
 """Of a step, in the order in which the profile shows them."""
@@ -15,19 +16,21 @@ def read_numbers_(recipe: Recipe, run: Teach, profile: Profile) -> dict[str, flo
     config = recipe.config
     episodes, paid, led = run.ended.tolist()
     run.ended.zero_()
-    numbers = read_teaching_(run.learner) | {
-        "agent_steps": float(run.agent_steps),
-        "lead/share": led / (config.block * recipe.agents),
-        "weight/supervision": config.learner.supervision.at(run.agent_steps),
-        "weight/reinforcement": config.learner.reinforcement.at(run.agent_steps),
-        "critic/explained": _explained(run),
-    }
+    numbers = read_block_(run.learner, taught=recipe.taught) | {"agent_steps": float(run.agent_steps)}
+    if isinstance(config.learner, TeachingConfig):
+        numbers |= {
+            "lead/share": led / (config.block * recipe.agents),
+            "weight/supervision": config.learner.supervision.at(run.agent_steps),
+            "weight/reinforcement": config.learner.reinforcement.at(run.agent_steps),
+        }
+    numbers["critic/explained"] = _explained(run)
     if episodes:
         numbers["return/mean"] = paid / episodes
-    for player in (TEACHER, RANDOM):
+    for player in recipe.players[1:]:
         numbers[f"evaluation/{player}"] = float(run.held_out.scores[player].double().mean())
     if run.progress.round % config.evaluation.every == 0:
-        numbers[f"evaluation/{STUDENT}"] = float(run.held_out.scores[STUDENT].double().mean())
+        trained = recipe.players[0]
+        numbers[f"evaluation/{trained}"] = float(run.held_out.scores[trained].double().mean())
     return numbers | _profile(profile, config.block * recipe.agents)
 
 

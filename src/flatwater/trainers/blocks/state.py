@@ -1,4 +1,4 @@
-"""Everything that a run of teaching keeps between steps, and how it is built."""
+"""Everything that PPO on blocks keeps between steps, with a teacher or without, and how it is built."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.envs.world import PADDING, Spaces
-from flatwater.learners.teaching import StudentLearner, build_student, teaching_columns
+from flatwater.learners.blocks import StudentLearner, block_columns, build_student
+from flatwater.nets.actions import Actions, Categorical, Gaussian
 from flatwater.nets.student import Student
 from flatwater.nets.student_config import StudentConfig
 from flatwater.rollouts.block import Column, Rollout, build_rollout
 from flatwater.state.random import generator
 from flatwater.state.tree import state
+from flatwater.trainers.blocks.config import BlocksConfig
+from flatwater.trainers.blocks.episodes import Episodes, build_episodes
 from flatwater.trainers.loop import Progress
-from flatwater.trainers.teach.config import TeachConfig
-from flatwater.trainers.teach.episodes import Episodes, build_episodes
 
 CPU = torch.device("cpu")
-STUDENT, TEACHER, RANDOM = PLAYERS = ("student", "teacher", "random")
-"""Who plays the held-out episodes."""
+POLICY, STUDENT, TEACHER, RANDOM = ("policy", "student", "teacher", "random")
+"""Who plays the held-out episodes: what is trained (a policy, or the student of a teacher), and what does not learn."""
 CONSUMERS = ("world seeds", "lead", "teacher", "held out teacher", "random")
 """Who draws on the CPU, where worlds and teachers are ..."""
 DRAWERS = ("actions", "held out actions")
@@ -53,7 +54,7 @@ class Teach:
     starts: Bool[Tensor, "B"]
     """Whether the next step is the first of an episode."""
     led: Bool[Tensor, "B"]
-    """Whose teacher leads in this block."""
+    """Whose teacher leads in this block; of no agent where there is none."""
     memory: Float[Tensor, "2 B M"]
     """What the student remembers, on its device, ..."""
     begun: Float[Tensor, "C 2 B M"]
@@ -71,12 +72,19 @@ class Teach:
 class Recipe:
     """What never changes during a run, and is not state: configuration, the student as functions."""
 
-    config: TeachConfig
+    config: BlocksConfig
     spaces: Spaces
     held_out: Spaces
     """Of the world of held-out episodes."""
     student: Student
     device: torch.device
+    taught: bool
+    """Whether there is a teacher."""
+
+    @property
+    def players(self) -> tuple[str, ...]:
+        """Who plays the held-out episodes, what is trained first."""
+        return (STUDENT, TEACHER, RANDOM) if self.taught else (POLICY, RANDOM)
 
     @property
     def agents(self) -> int:
@@ -84,14 +92,23 @@ class Recipe:
         return self.spaces.envs * self.spaces.agents
 
 
-def build_recipe(config: TeachConfig, spaces: Spaces, held_out: Spaces, device: torch.device) -> Recipe:
-    """The student for what the world's agents see and do."""
-    return Recipe(config, spaces, held_out, student_of(spaces, config.student, device), device)
+def build_recipe(
+    config: BlocksConfig, spaces: Spaces, held_out: Spaces, device: torch.device, *, taught: bool = True
+) -> Recipe:
+    """The policy for what the world's agents see and do."""
+    return Recipe(config, spaces, held_out, student_of(spaces, config.student, device), device, taught)
 
 
 def student_of(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
     """The network for what a world's agents see and do."""
-    return Student(spaces.obs, len(spaces.actions), PADDING, config, device)
+    return Student(spaces.obs, actions_of(spaces, device), PADDING, config, device)
+
+
+def actions_of(spaces: Spaces, device: torch.device) -> Actions:
+    """What the policy's numbers say."""
+    if spaces.bounds is None:
+        return Categorical(len(spaces.actions))
+    return Gaussian(spaces.bounds, device)
 
 
 def build_teach(recipe: Recipe) -> Teach:
@@ -120,9 +137,18 @@ def build_teach(recipe: Recipe) -> Teach:
     return Teach(
         progress=Progress(),
         learner=build_student(
-            recipe.student, sequences=agents * config.block // config.learner.unroll, rng=rng, device=device
+            recipe.student,
+            sequences=agents * config.block // config.learner.unroll,
+            rng=rng,
+            device=device,
+            taught=recipe.taught,
         ),
-        rollout=build_rollout(written | teaching_columns(), steps=config.block, batch=agents, device=host),
+        rollout=build_rollout(
+            written | block_columns(Column(spaces.action_shape, spaces.action_dtype), taught=recipe.taught),
+            steps=config.block,
+            batch=agents,
+            device=host,
+        ),
         coming=zeros(agents, *spaces.obs, dtype=kind),
         starts=zeros(agents, dtype=torch.bool),
         led=zeros(agents, dtype=torch.bool),
@@ -134,7 +160,7 @@ def build_teach(recipe: Recipe) -> Teach:
             obs=zeros(others, *spaces.obs, dtype=kind),
             memory=memory(others),
             done=zeros(recipe.held_out.envs, dtype=torch.bool),
-            scores={name: zeros(others).fill_(torch.nan) for name in PLAYERS},
+            scores={name: zeros(others).fill_(torch.nan) for name in recipe.players},
         ),
         ended=zeros(3, dtype=torch.float64),
         generators={name: generator(config.seed, name, host) for name in CONSUMERS}

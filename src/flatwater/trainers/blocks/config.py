@@ -1,4 +1,4 @@
-"""What a run of teaching is made of, apart from its world and its machine."""
+"""What PPO on blocks is made of, with a teacher or without, apart from its world and its machine."""
 
 from dataclasses import field
 from typing import Annotated
@@ -8,40 +8,34 @@ from flatwater.config.declare import config
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.errors import require
-from flatwater.learners.teaching_config import TeachingConfig
+from flatwater.learners.blocks_config import BlockConfig
 from flatwater.nets.student_config import StudentConfig
 
 
 @config(table="evaluation")
 class ComparisonConfig:
-    """Episodes on seeds that are never trained on: the same ones for the student, the teacher and random actions."""
+    """Episodes on seeds that are never trained on: the same ones for everybody that plays them."""
 
     envs: Annotated[int, Bounds(1, 1 << 16)] = 8
     """Environments of the world that they are played in, one episode of each."""
     every: Number = 10
-    """The student is evaluated in every n-th round."""
+    """The policy is evaluated in every n-th round."""
 
 
 @config
-class TeachConfig:
-    """A student and a critic that learn from a teacher, then by themselves."""
+class BlocksConfig:
+    """A policy and a critic that learn from blocks of steps of many agents."""
 
     seed: Seed = 0
     """Every random number of the run follows from it."""
-    world: str = "forage"
-    """forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0) or pettingzoo:MODULE
-    (pettingzoo:mpe2.simple_spread_v3)."""
-    teacher: str = "search"
-    """search (for forage), babyai (for gymnasium:BabyAI-...), random, package.module:Class, or run:FOLDER for the
-    student of another run of teaching."""
-    envs: Annotated[int, Bounds(1, 1 << 16)] = 32
+    envs: Annotated[int, Bounds(1, 1 << 16)] = 8
     """Environments that are stepped side by side."""
-    block: Count = 64
-    """Steps of every environment in a round; the student learns from them. A multiple of `learner.unroll`."""
+    block: Count = 128
+    """Steps of every environment in a round; the policy learns from them. A multiple of `learner.unroll`."""
     foraging: ForagingConfig = field(default_factory=ForagingConfig)
     wrapped: WrappedConfig = field(default_factory=WrappedConfig)
     student: StudentConfig = field(default_factory=StudentConfig)
-    learner: TeachingConfig = field(default_factory=TeachingConfig)
+    learner: BlockConfig = field(default_factory=BlockConfig)
     evaluation: ComparisonConfig = field(default_factory=ComparisonConfig)
 
     def __post_init__(self) -> None:

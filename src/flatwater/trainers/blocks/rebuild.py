@@ -5,9 +5,9 @@ import torch
 
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import CheckpointError
-from flatwater.trainers.teach.episodes import Episodes, play_again_
-from flatwater.trainers.teach.round import TeachTrainer
-from flatwater.trainers.teach.state import TEACHER
+from flatwater.trainers.blocks.episodes import Episodes, play_again_
+from flatwater.trainers.blocks.round import TeachTrainer
+from flatwater.trainers.blocks.state import TEACHER
 
 
 def rebuild_(trainer: TeachTrainer) -> None:
@@ -24,8 +24,8 @@ def rebuild_(trainer: TeachTrainer) -> None:
     playing = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
     if playing in {"baselines", "evaluate"} and progress.step:
         # The baselines play one after the other, the teacher first.
-        taught = playing == "baselines" and progress.step < trainer.recipe.held_out.steps
-        teacher = stage.teachers[TEACHER] if taught else None
+        asked = playing == "baselines" and progress.step < trainer.recipe.held_out.steps
+        teacher = stage.teachers[TEACHER] if asked and trainer.recipe.taught else None
         _bring_(stage.world, teacher, run.held_out.episodes, stage.obs, run.generators["held out teacher"])
 
 

@@ -10,14 +10,14 @@ from watchers import Silent
 
 from flatwater.config.toml import from_mapping
 from flatwater.envs.worlds import RandomTeacher
+from flatwater.recipes.teach.config import TeachRunConfig
+from flatwater.trainers.blocks.collect import Collector
+from flatwater.trainers.blocks.held_out import Stage
+from flatwater.trainers.blocks.numbers import PARTS
+from flatwater.trainers.blocks.profile import Profile
+from flatwater.trainers.blocks.round import TeachTrainer, build_trainer
+from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_recipe, build_teach
 from flatwater.trainers.loop import train_
-from flatwater.trainers.teach.collect import Collector
-from flatwater.trainers.teach.config import TeachConfig
-from flatwater.trainers.teach.held_out import Stage
-from flatwater.trainers.teach.numbers import PARTS
-from flatwater.trainers.teach.profile import Profile
-from flatwater.trainers.teach.round import TeachTrainer, build_trainer
-from flatwater.trainers.teach.state import RANDOM, TEACHER, build_recipe, build_teach
 
 CPU = torch.device("cpu")
 TINY: dict[str, Any] = {
@@ -34,7 +34,7 @@ def built() -> Callable[..., TeachTrainer]:
     """A run that has not begun: `built({"envs": 2}, form="vector", agents=1)`."""
 
     def build(changes: Mapping[str, Any] | None = None, *, agents: int = 2, form: str = "tokens") -> TeachTrainer:
-        config = from_mapping(TeachConfig, merged(TINY, changes or {}), "a test")
+        config = from_mapping(TeachRunConfig, merged(TINY, changes or {}), "a test")
         world, held_out = CueWorld(config.envs, agents, form), CueWorld(config.evaluation.envs, agents, form)
         recipe = build_recipe(config, world.spaces, held_out.spaces, CPU)
         run = build_teach(recipe)

@@ -1,15 +1,16 @@
-"""One round: compare teacher and random actions (once), collect a block, update, evaluate (now and then)."""
+"""One round: let those play that do not learn (once), collect a block, update, evaluate (now and then)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flatwater.learners.teaching import Weighing, assess_, make_update
+from flatwater.learners.blocks import Weighing, assess_, make_update
+from flatwater.learners.blocks_config import TeachingConfig
+from flatwater.trainers.blocks.collect import Collector
+from flatwater.trainers.blocks.held_out import Stage
+from flatwater.trainers.blocks.numbers import read_numbers_
+from flatwater.trainers.blocks.profile import Profile
+from flatwater.trainers.blocks.state import Recipe, Teach
 from flatwater.trainers.loop import Phase, Progress
-from flatwater.trainers.teach.collect import Collector
-from flatwater.trainers.teach.held_out import OTHERS, STUDENT, Stage
-from flatwater.trainers.teach.numbers import read_numbers_
-from flatwater.trainers.teach.profile import Profile
-from flatwater.trainers.teach.state import Recipe, Teach
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,12 @@ def build_trainer(recipe: Recipe, run: Teach, collector: Collector, stage: Stage
     """Bind the phases to the state."""
     config, steps = recipe.config, recipe.held_out.steps
     update_ = bind_learning(recipe, run)
+    trained, *others = recipe.players  # the others do not learn, so they are evaluated once
     updates = config.learner.epochs * config.learner.minibatches
 
     def compare_(number: int) -> None:
         who, step = divmod(number, steps)
-        stage.play_(OTHERS[who], step)
+        stage.play_(others[who], step)
 
     def learn_(number: int) -> None:
         profile.begin_()
@@ -52,10 +54,10 @@ def build_trainer(recipe: Recipe, run: Teach, collector: Collector, stage: Stage
         return steps if (run.progress.round + 1) % config.evaluation.every == 0 else 0
 
     phases = (
-        Phase("baselines", lambda: len(OTHERS) * steps if run.progress.round == 0 else 0, compare_),
+        Phase("baselines", lambda: len(others) * steps if run.progress.round == 0 else 0, compare_),
         Phase("collect", lambda: config.block, collector.step_),
         Phase("update", lambda: updates, learn_),
-        Phase("evaluate", evaluation_due, lambda number: stage.play_(STUDENT, number)),
+        Phase("evaluate", evaluation_due, lambda number: stage.play_(trained, number)),
     )
     return TeachTrainer(recipe, run, collector, stage, profile, phases)
 
@@ -63,7 +65,7 @@ def build_trainer(recipe: Recipe, run: Teach, collector: Collector, stage: Stage
 def bind_learning(recipe: Recipe, run: Teach) -> Callable[[int], None]:
     """The update by its number in the round; the first one assesses the block."""
     config, rollout = recipe.config.learner, run.rollout
-    weighing = Weighing(1.0, 0.0)
+    weighing = Weighing(0.0, 1.0)
     update_ = make_update(
         config, recipe.student, run.learner, rollout=rollout, begun=run.begun,
         weighing=lambda: weighing,
@@ -72,8 +74,9 @@ def bind_learning(recipe: Recipe, run: Teach) -> Callable[[int], None]:
     def learn_(number: int) -> None:
         if number == 0:
             assess_(rollout, config)
-        weighing.supervision = config.supervision.at(run.agent_steps)
-        weighing.reinforcement = config.reinforcement.at(run.agent_steps)
+        if isinstance(config, TeachingConfig):
+            weighing.supervision = config.supervision.at(run.agent_steps)
+            weighing.reinforcement = config.reinforcement.at(run.agent_steps)
         update_(number)
 
     return learn_

@@ -1,23 +1,23 @@
-"""The result of a run of teaching, as in result.json."""
+"""The result of a run of PPO on blocks, as in result.json."""
 
 from typing import Any
 
 from flatwater.envs.split_seeds import NOTES
 from flatwater.metrics.figures import finite
-from flatwater.recipes.teach.score import Score
+from flatwater.recipes.ppo.config import BlocksRunConfig
+from flatwater.recipes.ppo.score import Score
 from flatwater.runs.facts import versions
-from flatwater.trainers.teach.round import TeachTrainer
+from flatwater.trainers.blocks.round import TeachTrainer
 
 
-def as_json(trainer: TeachTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
+def as_json(config: BlocksRunConfig, trainer: TeachTrainer, score: Score, split: str) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
-    config, spaces = trainer.recipe.config, trainer.recipe.held_out
+    spaces, (setting, name) = trainer.recipe.held_out, config.named
     rows = score.rows()
     return {
-        "trainer": "teach",
+        "trainer": config.trainer,
         "split": split,
-        "world": config.world,
-        "teacher": config.teacher,
+        setting: name,
         "first_seed": score.first_seed,
         "episodes": spaces.envs,
         "agents": spaces.agents,
@@ -26,7 +26,7 @@ def as_json(trainer: TeachTrainer, score: Score, split: str, *, threads: int) ->
         "blocks": trainer.progress.round,
         "agent_steps": trainer.run.agent_steps,
         "seed": config.seed,
-        "threads": threads,
+        "threads": config.threads,
         "versions": versions(),
         "note": NOTES[split],
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from flatwater.envs.world import World
 from flatwater.envs.worlds import build_world
 from flatwater.errors import ConfigError, require
-from flatwater.recipes.teach.config import TeachRunConfig
+from flatwater.recipes.ppo.config import BlocksRunConfig
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Worlds:
     held_out: World
 
 
-def build_worlds(config: TeachRunConfig) -> Worlds:
+def build_worlds(config: BlocksRunConfig) -> Worlds:
     """Both worlds, of the same kind; nothing is begun in them.
 
     Raises:
@@ -30,8 +30,9 @@ def build_worlds(config: TeachRunConfig) -> Worlds:
     return Worlds(training, held_out)
 
 
-def _build(config: TeachRunConfig, envs: int) -> World:
+def _build(config: BlocksRunConfig, envs: int) -> World:
+    setting, name = config.named
     try:
-        return build_world(config.world, envs=envs, foraging=config.foraging, wrapped=config.wrapped)
+        return build_world(name, envs=envs, foraging=config.foraging, wrapped=config.wrapped)
     except ConfigError as wrong:
-        raise ConfigError(f"world = {config.world!r}: {wrong}") from wrong
+        raise ConfigError(f"{setting} = {name!r}: {wrong}") from wrong

@@ -7,12 +7,13 @@ from torch import Tensor
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import RunError
-from flatwater.learners.teaching import choose, look
+from flatwater.learners.blocks import bound_weights
+from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.nets.policy import Outlook
 from flatwater.rollouts.block import write_
-from flatwater.trainers.teach.episodes import begin_, step_
-from flatwater.trainers.teach.profile import Profile
-from flatwater.trainers.teach.state import CPU, Recipe, Teach
+from flatwater.trainers.blocks.episodes import begin_, step_
+from flatwater.trainers.blocks.profile import Profile
+from flatwater.trainers.blocks.state import CPU, Recipe, Teach
 
 POISON = -(1 << 40)
 """Stands in every slot of the teacher's actions before it is asked: what it does not write is seen."""
@@ -21,20 +22,21 @@ TRUNCATED = 2
 
 
 class Collector:
-    """The world and the teacher of a run, with the arrays that they write into, bound once."""
+    """The world of a run, and its teacher, with the arrays that they write into, bound once."""
 
-    def __init__(self, recipe: Recipe, run: Teach, world: World, teacher: Teacher, profile: Profile) -> None:
+    def __init__(self, recipe: Recipe, run: Teach, world: World, teacher: Teacher | None, profile: Profile) -> None:
         """Bind views; nothing is begun.
 
         Args:
             recipe: of the run.
             run: its state; where it is in an episode, the world has to be as well (`play_again_`).
             world: whose spaces are the recipe's.
-            teacher: of its agents.
+            teacher: of its agents; None where they learn by themselves.
             profile: is told what each part of a step takes.
         """
         self._recipe, self._run, self._profile = recipe, run, profile
         self.world, self.teacher = world, teacher
+        self._weights = bound_weights(recipe.student, run.learner)
         envs, agents = recipe.spaces.envs, recipe.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
@@ -51,7 +53,7 @@ class Collector:
         return self._seen[progress.step if collecting else -1]
 
     def step_(self, t: int) -> None:
-        """Step `t` of the block: teacher and student act, one of them is executed, and the step goes to row `t`."""
+        """Step `t` of the block: teacher and policy act, one of them is executed, and the step goes to row `t`."""
         run, rollout, profile = self._run, self._run.rollout, self._profile
         profile.begin_()
         if t == 0:
@@ -61,32 +63,24 @@ class Collector:
         if t % unroll == 0:
             run.begun[t // unroll].copy_(run.memory)
         profile.mark_("store")
-        taught = ask_(self.teacher, self._seen[t], self._taught).flatten()
-        profile.mark_("teacher")
+        taught = self._teach_(t)
         seen = self._look(obs, run.starts)
-        choice = choose(self._recipe.student, seen, run.generators["actions"])
-        own, log_probs, value = (x.to(CPU) for x in (choice.action, choice.log_probs, seen.value[0]))
+        policy = self._recipe.student.actions.given(seen.logits[0])
+        own = policy.draw(run.generators["actions"])
+        action = own if taught is None else torch.where(run.led.to(own.device), taught.to(own.device), own)
+        action, log_prob, value = (x.to(CPU) for x in (action, policy.log_prob(action), seen.value[0]))
         run.memory.copy_(seen.memory)
         profile.mark_("student")
-        action = torch.where(run.led, taught, own)
         alive = run.episodes.over.logical_not().flatten()
-        write_(
-            rollout,
-            t,
-            taught=taught,
-            action=action,
-            led=run.led,
-            alive=alive,
-            starts=run.starts,
-            log_prob=log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1),
-            value=value,
-        )
+        write_(rollout, t, action=action, alive=alive, starts=run.starts, log_prob=log_prob, value=value)
+        if taught is not None:
+            write_(rollout, t, taught=taught, led=run.led)
         if t:  # of an agent that was over, the value of what followed is there already
             before = rollout["next_value"][t - 1]
             was_over = rollout["terminated"][t - 1] | rollout["truncated"][t - 1]
             before.copy_(torch.where(was_over, before, value))
         profile.mark_("store")
-        chosen = action.view(self._grid).numpy()
+        chosen = action.view(*self._grid, *action.shape[1:]).numpy()
         ended = step_(self.world, run.episodes, chosen, self._seen[t + 1], self._outcomes[t])
         profile.mark_("env")
         run.starts.zero_()
@@ -99,10 +93,19 @@ class Collector:
             self._end_(ended, self._seen[t + 1])
         profile.mark_("store")
 
+    def _teach_(self, t: int) -> Tensor | None:
+        """What the teacher would do in step `t`."""
+        if self.teacher is None:
+            return None
+        taught = ask_(self.teacher, self._seen[t], self._taught).flatten()
+        self._profile.mark_("teacher")
+        return taught
+
     def _look(self, obs: Tensor, starts: Tensor) -> Outlook:
         run, device = self._run, self._recipe.device
         shown, begins = obs.to(device, non_blocking=True), starts.to(device, non_blocking=True)
-        return look(self._recipe.student, run.learner, obs=shown, memory=run.memory, starts=begins)
+        with torch.no_grad():
+            return self._recipe.student(self._weights, shown.unsqueeze(0), run.memory, begins.unsqueeze(0))
 
     def _begin_block_(self) -> None:
         """The first row is what the last block ended with, and some agents are led."""
@@ -111,8 +114,9 @@ class Collector:
             self._end_(np.ones(self._grid[0], np.bool_), self._seen[-1])
             run.ended.zero_()
         run.rollout["obs"][0].copy_(run.coming)
-        drawn = torch.rand(len(run.led), generator=run.generators["lead"])
-        torch.lt(drawn, config.learner.lead.at(run.agent_steps), out=run.led)
+        if isinstance(config.learner, TeachingConfig):
+            drawn = torch.rand(len(run.led), generator=run.generators["lead"])
+            torch.lt(drawn, config.learner.lead.at(run.agent_steps), out=run.led)
 
     def _value_(self, t: int) -> None:
         """What follows step `t`, before any episode begins anew."""
@@ -128,7 +132,8 @@ class Collector:
         run.ended[1].add_(episodes.returns[which].double().sum())
         seeds = torch.randint(HELD_OUT, (len(ended),), generator=run.generators["world seeds"]).numpy()
         begin_(self.world, episodes, ended, seeds, obs)
-        self.teacher.begin_(ended)
+        if self.teacher is not None:
+            self.teacher.begin_(ended)
         run.starts.copy_(which.repeat_interleave(self._grid[1]))
 
 
@@ -137,7 +142,7 @@ COLLECT = 1
 
 
 def ask_(teacher: Teacher, obs: Array, actions: Tensor) -> Tensor:
-    """What the teacher would do, written into `actions` [E, A].
+    """What a teacher would do, written into `actions` [E, A, *action].
 
     Raises:
         RunError: it left slots unwritten; an array that is used again would show an older action there.

@@ -13,17 +13,17 @@ from watchers import Silent
 from flatwater.config.toml import from_mapping
 from flatwater.envs.world import PADDING, Array
 from flatwater.errors import CheckpointError, ConfigError, RunError
+from flatwater.learners.blocks_config import Ramp
 from flatwater.learners.returns import gae
-from flatwater.learners.teaching_config import Ramp
 from flatwater.nets.stack import views
 from flatwater.nets.student import rows_of
+from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.state.tree import nbytes
+from flatwater.trainers.blocks.collect import HELD_OUT, ask_
+from flatwater.trainers.blocks.rebuild import rebuild_
+from flatwater.trainers.blocks.round import TeachTrainer
+from flatwater.trainers.blocks.state import build_recipe, build_teach
 from flatwater.trainers.loop import train_
-from flatwater.trainers.teach.collect import HELD_OUT, ask_
-from flatwater.trainers.teach.config import TeachConfig
-from flatwater.trainers.teach.rebuild import rebuild_
-from flatwater.trainers.teach.round import TeachTrainer
-from flatwater.trainers.teach.state import build_recipe, build_teach
 
 Built = Callable[..., TeachTrainer]
 Trained = Callable[..., tuple[TeachTrainer, list[dict[str, float]]]]
@@ -280,4 +280,4 @@ def test_a_ramp_is_straight_between_its_ends() -> None:
 )
 def test_settings_that_cannot_be_are_named(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
-        from_mapping(TeachConfig, settings, "a test")
+        from_mapping(TeachRunConfig, settings, "a test")

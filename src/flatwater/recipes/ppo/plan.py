@@ -1,41 +1,44 @@
-"""The plan of a run of teaching: its build and its phases on the meta device, and how to make it smaller."""
+"""The plan of a run of PPO on blocks: its build and its phases on the meta device, and how to make it smaller."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
-from flatwater.learners.teaching import look
+from flatwater.learners.blocks import look
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
-from flatwater.recipes.teach.config import TeachRunConfig
-from flatwater.recipes.teach.worlds import Worlds, build_worlds
+from flatwater.recipes.ppo.config import BlocksRunConfig
+from flatwater.recipes.ppo.worlds import Worlds, build_worlds
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
-from flatwater.trainers.teach.round import bind_learning
-from flatwater.trainers.teach.state import Recipe, Teach, build_recipe, build_teach
+from flatwater.trainers.blocks.round import bind_learning
+from flatwater.trainers.blocks.state import Recipe, Teach, build_recipe, build_teach
 
 
-def plan_teach(config: TeachRunConfig, worlds: Worlds, device: torch.device) -> Plan:
+def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool) -> Plan:
     """What a run with this configuration will hold, besides its simulators: these are not ours to allocate.
 
     Args:
         config: the run's; `budget` is taken from it.
         worlds: built for it; they say what agents see and do.
         device: where the run will compute: its memory is what counts.
+        taught: whether there is a teacher.
     """
-    recipe, run = outline(config, worlds)
+    recipe, run = outline(config, worlds, taught=taught)
     owners = nbytes(run)
     plan = planned(owners, lambda: transients(recipe, run), config=config, device=device)
     if plan.fits:
         return plan
-    smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other))[1]))
+    smaller = suggested(
+        _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other), taught=taught)[1])
+    )
     return replace(plan, suggestions=tuple(smaller))
 
 
-def outline(config: TeachRunConfig, worlds: Worlds) -> tuple[Recipe, Teach]:
+def outline(config: BlocksRunConfig, worlds: Worlds, *, taught: bool) -> tuple[Recipe, Teach]:
     """The run on the meta device."""
-    recipe = build_recipe(config, worlds.training.spaces, worlds.held_out.spaces, META)
+    recipe = build_recipe(config, worlds.training.spaces, worlds.held_out.spaces, META, taught=taught)
     return recipe, build_teach(recipe)
 
 
@@ -56,7 +59,7 @@ def transients(recipe: Recipe, run: Teach) -> dict[str, int]:
     }
 
 
-def _alternatives(config: TeachRunConfig) -> Iterator[Alternative[TeachRunConfig]]:
+def _alternatives(config: BlocksRunConfig) -> Iterator[Alternative[BlocksRunConfig]]:
     """What may make the largest owners smaller."""
     half = config.envs // 2 // config.learner.minibatches * config.learner.minibatches
     if half:

@@ -1,8 +1,6 @@
-"""What learning from a teacher is told: how far it looks, how much it trusts the teacher, and until when."""
+"""What learning from blocks of steps is told: how far it looks, how far it moves, and how much it trusts a teacher."""
 
-from typing import Annotated
-
-from flatwater.config.bounds import Bounds, Count, OptionalNumber, Rate, Share, Weight
+from flatwater.config.bounds import Count, OptionalNumber, Rate, Share, Weight
 from flatwater.config.declare import config
 from flatwater.errors import require
 
@@ -35,31 +33,49 @@ class Ramp:
 
 
 @config(table="learner")
-class TeachingConfig:
+class BlockConfig:
+    """PPO on blocks of steps (Schulman et al. 2017)."""
+
+    gamma: Share = 0.99
+    """A reward one step later counts this much."""
+    lam: Share = 0.95
+    """Generalised advantage: 0 trusts the critic after one step, 1 sums all rewards of the block."""
+    clip: Rate = 0.2
+    """A probability may move by this share before a step's gain no longer pulls it further."""
+    value_clip: Weight = 0.0
+    """A value may move this far from the one that acted before a step's gain no longer pulls it further. 0 turns it
+    off."""
+    unroll: Count = 1
+    """Steps of a sequence, over which gradients flow; a block is cut into as many as it has. More than 1 is for
+    policies with a memory."""
+    epochs: Count = 4
+    """Times that each block is learned from."""
+    minibatches: Count = 4
+    """Parts that the sequences of all agents are dealt into, anew in each epoch: one update each."""
+    lr: Rate = 1e-3
+    """Learning rate (Adam)."""
+    grad_clip: Weight = 0.5
+    """Largest norm of a gradient; a longer one is scaled down to it. 0 turns it off."""
+    value_weight: Weight = 0.5
+    """Weight of the critic's loss."""
+    entropy_weight: Weight = 0.0
+    """Weight of the policy's entropy beside PPO's loss."""
+
+
+@config(table="learner")
+class TeachingConfig(BlockConfig):
     """Cross-entropy on what the teacher would do, a critic beside it, and PPO once the teacher lets go."""
 
     gamma: Share = 0.977
-    """A reward one step later counts this much."""
     lam: Share = 0.891
-    """Generalised advantage: 0 trusts the critic after one step, 1 sums all rewards of the block."""
-    clip: Rate = 0.2
-    """PPO: a probability may move by this share before a step's gain no longer pulls it further."""
-    value_clip: Annotated[float, Bounds(0, 1e6, above=True)] = 0.5
-    """A value may move this far from the one that acted before a step's gain no longer pulls it further."""
+    value_clip: Weight = 0.5
     unroll: Count = 16
-    """Steps of a sequence, over which gradients flow; a block is cut into as many as it has."""
     epochs: Count = 3
-    """Times that each block is learned from."""
     minibatches: Count = 16
-    """Parts that the sequences of all agents are dealt into, anew in each epoch: one update each."""
     lr: Rate = 2e-3
-    """Learning rate (Adam)."""
     grad_clip: Weight = 1.0
-    """Largest norm of a gradient; a longer one is scaled down to it. 0 turns it off."""
     value_weight: Weight = 0.25
-    """Weight of the critic's loss."""
     entropy_weight: Weight = 0.01
-    """Weight of the policy's entropy beside PPO's loss."""
     supervision: Ramp = Ramp(first=1.0, last=0.1, begins=300_000, ends=500_000)
     """Weight of the cross-entropy on the teacher's actions."""
     reinforcement: Ramp = Ramp(first=0.0, last=1.0, begins=300_000, ends=500_000)

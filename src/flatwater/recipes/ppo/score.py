@@ -1,12 +1,12 @@
-"""The student against the teacher and random actions, on episodes that nothing was learned from."""
+"""What was trained against random actions, and against a teacher, on episodes that nothing was learned from."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.trainers.teach.round import TeachTrainer
-from flatwater.trainers.teach.state import PLAYERS, RANDOM, STUDENT, TEACHER
+from flatwater.trainers.blocks.round import TeachTrainer
+from flatwater.trainers.blocks.state import RANDOM, TEACHER
 
 
 @dataclass(frozen=True)
@@ -18,21 +18,20 @@ class Score:
     """Player -> what each agent was paid."""
 
     def rows(self) -> dict[str, dict[str, float]]:
-        """Player -> named numbers: of a result, and against the other two."""
-        teacher, random = (float(self.players[name].mean()) for name in (TEACHER, RANDOM))
+        """Player -> named numbers: of a result, and of what was trained against the others."""
+        trained, *_ = self.players
         rows = {}
         for name, paid in self.players.items():
-            mean = float(paid.mean())
-            row = {"return": mean, "deviation": float(paid.std())}
-            row |= {"worst": float(paid.min()), "best": float(paid.max())}
-            if name == STUDENT:
-                row["of_teacher"] = mean / teacher if teacher else float("nan")
-                row["times_random"] = mean / random if random else float("nan")
-            rows[name] = row
+            rows[name] = {"return": float(paid.mean()), "deviation": float(paid.std())}
+            rows[name] |= {"worst": float(paid.min()), "best": float(paid.max())}
+        for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):
+            if name in rows:
+                against = rows[name]["return"]
+                rows[trained][key] = rows[trained]["return"] / against if against else float("nan")
         return rows
 
 
-def score_student(trainer: TeachTrainer, first_seed: int) -> Score:
+def score_policy(trainer: TeachTrainer, first_seed: int) -> Score:
     """Let each player play the held-out world's episodes.
 
     Args:
@@ -44,11 +43,11 @@ def score_student(trainer: TeachTrainer, first_seed: int) -> Score:
     before = {name: rng.get_state() for name, rng in run.generators.items()}
     scores = {name: scored.clone() for name, scored in run.held_out.scores.items()}
     stage.first_seed = first_seed
-    for player in PLAYERS:
+    for player in trainer.recipe.players:
         for number in range(trainer.recipe.held_out.steps):
             stage.play_(player, number)
     stage.first_seed = HELD_OUT
-    players = {name: run.held_out.scores[name].double().numpy().copy() for name in PLAYERS}
+    players = {name: run.held_out.scores[name].double().numpy().copy() for name in trainer.recipe.players}
     for name, state in before.items():
         run.generators[name].set_state(state)
     for name, scored in scores.items():

@@ -1,0 +1,63 @@
+"""The settings of a run of PPO on blocks of steps: what is learned, and what all runs are given."""
+
+from typing import Annotated, Literal
+
+from flatwater.config.bounds import Bounds, Number, OptionalNumber
+from flatwater.config.declare import config
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.nets.student_config import StudentConfig
+from flatwater.runs.config import RunConfig, check_run
+from flatwater.trainers.blocks.config import BlocksConfig
+
+
+@config
+class BlocksRunConfig(RunConfig, BlocksConfig):
+    """A policy that learns from blocks of steps, with a teacher or without."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        BlocksConfig.__post_init__(self)
+        check_run(self)
+
+    @property
+    def first_measured(self) -> int:
+        """The first round with an evaluation."""
+        return self.evaluation.every
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """The setting that says where is learned, and its value."""
+        raise NotImplementedError
+
+
+@config(table="wrapped")
+class OwnLimit(WrappedConfig):
+    """Copies of an environment that Gymnasium or PettingZoo names, or of a class of the user's."""
+
+    steps: OptionalNumber = 0
+
+
+@config(table="student")
+class FeedForwardConfig(StudentConfig):
+    """Policy and critic of all agents: layers, a table of tokens where they are shown some, an LSTM where wanted."""
+
+    memory: Annotated[int, Bounds(0, 1 << 16)] = 0
+
+
+@config
+class PpoRunConfig(BlocksRunConfig):
+    """A policy that learns by itself, from what it tried."""
+
+    trainer: Literal["ppo"] = "ppo"
+    """What the run trains, so that `flatwater resume` knows."""
+    rounds: Number = 100
+    """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
+    env: str = "gymnasium:CartPole-v1"
+    """gymnasium:ID, pettingzoo:MODULE, forage, or package.module:Class: a Gymnasium environment or a world of yours."""
+    wrapped: OwnLimit = OwnLimit()
+    student: FeedForwardConfig = FeedForwardConfig()
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """The environment."""
+        return "env", self.env

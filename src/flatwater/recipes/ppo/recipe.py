@@ -1,0 +1,51 @@
+"""The recipe `ppo`."""
+
+from flatwater.metrics.console import Column, Layout, percent
+from flatwater.metrics.figures import short_seconds
+from flatwater.recipes.ppo.config import PpoRunConfig
+from flatwater.runs.recipe import Headline, Number, Recipe, later
+
+LAYOUT = Layout(
+    round="block",
+    short="block",
+    columns=(
+        Column("return", "train", 7, "return/mean"),
+        Column("held-out return", "policy", 8, "evaluation/policy"),
+        Column("held-out return", "random", 8, "evaluation/random"),
+        Column("", "entropy", 8, "train/entropy"),
+        Column("", "kl", 7, "train/kl"),
+        Column("", "expl%", 6, "critic/explained", percent),
+        Column("", "steps/s", 8, "train/sps"),
+        Column("seconds", "play", 5, "time/collect", short_seconds),
+        Column("seconds", "learn", 6, "time/update", short_seconds),
+        Column("seconds", "save", 5, "time/save", short_seconds),
+    ),
+    dispensable=frozenset({"kl", "expl%", "save"}),
+)
+
+PPO = Recipe(
+    config=PpoRunConfig,
+    guide="""Learn to act in any environment with PPO, in constant memory and at constant speed.
+
+    Without options: CartPole, 100 blocks of 128 steps in 8 copies, a minute on one core. --env takes any environment of
+    Gymnasium or PettingZoo by its name, and a class of yours as package.module:Class. Actions are a choice from a list
+    or a vector of numbers. `student.memory` above 0 gives the policy an LSTM.
+    """,
+    plan=later("flatwater.recipes.ppo.run:plan"),
+    compose=later("flatwater.recipes.ppo.run:compose"),
+    layout=LAYOUT,
+    curves={"return, training": "return/mean", "held out": "evaluation/policy"},
+    journal="episodes",
+    players="players",
+    trained="policy",
+    title="{episodes} {split} episodes of at most {steps} steps, seeds from {first_seed}",
+    said=("episodes", "split", "agents", "steps", "note"),
+    headline=Headline("policy's return", "return", "{:.2f}", "random", "{} by chance"),
+    numbers=(
+        Number("return", "return", "{:.2f}"),
+        Number("dev", "deviation", "{:.2f}"),
+        Number("worst", "worst", "{:.2f}"),
+        Number("best", "best", "{:.2f}"),
+    ),
+    trained_on=lambda settings: str(settings.get("env")),
+)

@@ -1,0 +1,154 @@
+"""From a configuration to a trainer of PPO on blocks: the worlds, the policy, the phases."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flatwater.envs.split_seeds import FIRST_SEEDS
+from flatwater.envs.world import Teacher, described
+from flatwater.envs.worlds import build_teacher
+from flatwater.memory.ledger import Effort
+from flatwater.memory.planner import Plan, refuse
+from flatwater.metrics.alarms import Alarm, of_learner
+from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
+from flatwater.recipes.ppo.plan import plan_blocks
+from flatwater.recipes.ppo.result import as_json
+from flatwater.recipes.ppo.score import score_policy
+from flatwater.recipes.ppo.worlds import Worlds, build_worlds
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import allocated
+from flatwater.runs.run import Run
+from flatwater.trainers.blocks.collect import Collector
+from flatwater.trainers.blocks.held_out import Stage
+from flatwater.trainers.blocks.numbers import PARTS
+from flatwater.trainers.blocks.profile import Profile
+from flatwater.trainers.blocks.rebuild import rebuild_
+from flatwater.trainers.blocks.round import TeachTrainer, build_trainer
+from flatwater.trainers.blocks.state import RANDOM, Recipe, Teach, build_recipe, build_teach
+
+
+@dataclass(frozen=True)
+class BlocksRun(Run):
+    """A world and a policy, with a teacher or without, ready to train or to be restored."""
+
+    config: BlocksRunConfig
+    plan: Plan
+    trainer: TeachTrainer
+
+    def describe(self) -> str:
+        """The world and its agents."""
+        return f"{self.config.named[1]}: {described(self.trainer.recipe.spaces)}"
+
+    def data(self) -> dict[str, Any]:
+        """What agents see and do: a world of another version may differ."""
+        spaces = self.trainer.recipe.spaces
+        found = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
+        return found if spaces.bounds is None else found | {"bounds": [list(each) for each in spaces.bounds]}
+
+    def rebuild_(self) -> None:
+        """Bring worlds and teachers to where they were: their episodes are played again.
+
+        Raises:
+            CheckpointError: an episode comes out otherwise.
+        """
+        rebuild_(self.trainer)
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
+        """Numbers and weights that are not finite, and updates that were not taken."""
+        config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
+        numbers = {name: value for name, value in metrics.items() if not name.startswith("evaluation/")}
+        return of_learner(round_, self.trainer.recipe.players[0], largest, numbers, config.epochs * config.minibatches)
+
+    def parts(self) -> Mapping[str, Effort]:
+        """What the parts of a step took in this round, in agent steps, so that one that becomes slower is named."""
+        profile = self.trainer.profile
+        return {
+            f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, None)
+            for part in profile.parts
+            if profile.steps
+        }
+
+    def record(self) -> Mapping[str, Any]:
+        """Where each environment is: episode's seed and steps, and what its agents were paid so far."""
+        episodes = self.trainer.run.episodes
+        return {
+            "seed": episodes.seeds.tolist(),
+            "steps": episodes.steps.tolist(),
+            "return": episodes.returns.mean(1).tolist(),
+        }
+
+    def live_envs(self) -> int:
+        """Environments of both worlds."""
+        recipe = self.trainer.recipe
+        return recipe.spaces.envs + recipe.held_out.envs
+
+    def too_early(self) -> str:
+        """An untrained policy can be scored as well, but its score says nothing."""
+        trained = self.trainer.recipe.players[0]
+        return "" if self.trainer.progress.round else f"no block has ended yet, so the {trained} has learned nothing"
+
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """What was trained against random actions, and a teacher, on held-out or holdout episodes."""
+        split = "holdout" if holdout else "held-out"
+        score = score_policy(self.trainer, FIRST_SEEDS[split])
+        return as_json(self.config, self.trainer, score, split)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a trainer is bound to: what never changes, and the state tree."""
+
+    recipe: Recipe
+    run: Teach
+
+
+def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool) -> tuple[Plan, Held]:
+    """The plan, and the state of a run that fits, allocated whole.
+
+    Raises:
+        MemoryLimitError: the run would hold more than there is; names its largest owners.
+    """
+    plan = plan_blocks(config, worlds, device, taught=taught)
+    if not config.start_over_budget:
+        refuse(plan)
+    recipe = build_recipe(config, worlds.training.spaces, worlds.held_out.spaces, device, taught=taught)
+    return plan, Held(recipe, allocated(lambda: build_teach(recipe), plan))
+
+
+def bind(held: Held, worlds: Worlds, teacher: Teacher | None, others: dict[str, Teacher]) -> TeachTrainer:
+    """The trainer of a state.
+
+    Args:
+        held: new, or to be restored.
+        worlds: to learn in, and of the held-out episodes.
+        teacher: of the world to learn in; None where there is none.
+        others: who plays the held-out episodes besides what is trained.
+    """
+    recipe, run = held.recipe, held.run
+    profile = Profile([part for part in PARTS if part != "teacher" or recipe.taught])
+    collector = Collector(recipe, run, worlds.training, teacher, profile)
+    return build_trainer(recipe, run, collector, Stage(recipe, run, worlds.held_out, others), profile)
+
+
+def compose(config: PpoRunConfig) -> BlocksRun:
+    """Build the worlds and allocate the run whole.
+
+    Raises:
+        ConfigError: the configuration does not fit the machine, or there is no such environment.
+        MemoryLimitError: the run would hold more than there is; names its largest owners.
+    """
+    device, worlds = find_device(config.device), build_worlds(config)
+    plan, held = allocate(config, worlds, device, taught=False)
+    random = build_teacher(RANDOM, worlds.held_out, held.run.generators["random"])
+    return BlocksRun(config, plan, bind(held, worlds, None, {RANDOM: random}))
+
+
+def plan(config: PpoRunConfig) -> Plan:
+    """What a run would hold.
+
+    Raises:
+        ConfigError: the configuration does not fit the machine, or there is no such environment.
+    """
+    return plan_blocks(config, build_worlds(config), find_device(config.device), taught=False)

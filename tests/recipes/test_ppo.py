@@ -1,0 +1,123 @@
+"""PPO in any environment: one that Gymnasium names, a class of a user's, a world; a choice from a list, or numbers."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributions import Categorical as TorchCategorical
+from torch.distributions import Independent, Normal
+
+from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.cli.main import interface_of, main
+from flatwater.nets.actions import Categorical, Gaussian
+from flatwater.nets.heads import Heads, judge
+from flatwater.recipes.ppo.run import compose
+from flatwater.state.tree import nbytes
+
+FILE = Path(__file__).with_name("own_world.py")
+TINY = ("--envs", "4", "--block", "16", "--evaluation.envs", "3", "--evaluation.every", "2", "--threads", "1")
+TINY += ("--trackers",)
+ENVS = {
+    "named": ("--env", "gymnasium:CartPole-v1"),
+    "numbers": ("--env", "gymnasium:Pendulum-v1"),
+    "own": ("--env", "own_world:Corridor"),
+    "own numbers": ("--env", "own_world:Aim"),
+    "own tokens": ("--env", "own_world:Tokens", "--wrapped.form", "tokens", "--student.rows", "64"),
+    "own world": ("--env", "own_world:Pairs"),
+    "with a memory": ("--env", "own_world:Pairs", "--student.memory", "8", "--learner.unroll", "4"),
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with the file of the environments and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "own_world", raising=False)
+    (tmp_path / FILE.name).write_text(FILE.read_text())
+    return tmp_path
+
+
+def train(run: str, rounds: int, *options: str) -> dict[str, object]:
+    assert main(["train", "ppo", *TINY, "--rounds", str(rounds), "--run", run, *options]) == 0
+    found: dict[str, object] = json.loads(Path(run, "result.json").read_text())
+    return found
+
+
+QUICK = ("numbers", "own tokens", "with a memory")
+
+
+@pytest.mark.parametrize(
+    "env", [pytest.param(ENVS[name], id=name, marks=() if name in QUICK else pytest.mark.slow) for name in ENVS]
+)
+def test_resumed_it_ends_as_if_it_had_not_stopped(env: tuple[str, ...]) -> None:
+    whole = train("whole", 3, *env)
+    train("cut", 1, *env)
+    assert main(["resume", "cut", "--rounds", "3"]) == 0
+    assert json.loads(Path("cut", "result.json").read_text()) == whole
+    ends = [list_checkpoints(Path(run, "checkpoints"))[-1].leaves for run in ("whole", "cut")]
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("env", [ENVS["numbers"], ENVS["own tokens"], ENVS["with a memory"]])
+def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
+    config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *env]).settings()
+    run = compose(config)
+    assert nbytes(run.trainer.run) == run.plan.owners
+
+
+@pytest.mark.parametrize(
+    ("env", "rounds", "least"),
+    [("own_world:Corridor", 20, 0.9), ("own_world:Aim", 60, -1.5), ("own_world:Pairs", 25, 4.5)],
+)
+def test_it_learns(env: str, rounds: int, least: float) -> None:
+    learner = ("--block", "64", "--learner.lr", "3e-3", "--evaluation.envs", "16")
+    players = train("run", rounds, "--env", env, *learner)["players"]
+    assert isinstance(players, dict)
+    assert players["policy"]["return"] > least > players["random"]["return"]
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("nowhere:Env", "cannot be imported"),
+        ("own_world:np", "wanted is a class"),
+        ("own_world:Tokens", 'wrapped.form = "tokens"'),
+        ("gymnasium:Nothing-v9", "Nothing"),
+        ("elsewhere", "no world"),
+    ],
+)
+def test_what_is_no_environment_is_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "ppo", *TINY, "--env", env]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_choice_is_that_of_the_heads_and_of_torch() -> None:
+    logits, action = torch.randn(3, 5, 4, generator=rng(0)), torch.randint(4, (3, 5), generator=rng(1))
+    found = Categorical(4).given(logits)
+    heads = Heads(choices=(), relevant=torch.zeros(4, 0, dtype=torch.bool), floor=0.0)
+    known = judge(heads, logits, torch.ones_like(logits, dtype=torch.bool), action.unsqueeze(-1))
+    assert torch.equal(found.log_prob(action), known.log_prob)
+    assert torch.equal(found.entropy(), known.entropy)
+    wanted = TorchCategorical(logits=logits)
+    assert torch.allclose(found.log_prob(action), wanted.log_prob(action))
+    assert torch.allclose(found.entropy(), wanted.entropy())
+
+
+def test_numbers_are_those_of_torch() -> None:
+    given, action = torch.randn(7, 4, generator=rng(0)), torch.randn(7, 2, generator=rng(1))
+    found = Gaussian(((-1, 3), (0, 10)), torch.device("cpu")).given(given)
+    mean = torch.tensor([1.0, 5.0]) + torch.tensor([2.0, 5.0]) * given[:, :2]
+    wanted = Independent(Normal(mean, given[:, 2:].clamp(-5, 2).exp() * torch.tensor([2.0, 5.0])), 1)
+    assert torch.allclose(found.log_prob(action), wanted.log_prob(action), atol=1e-5)
+    assert torch.allclose(found.entropy(), wanted.entropy(), atol=1e-5)
+    assert torch.equal(found.likeliest(), mean)
+    drawn = torch.stack([found.draw(each) for each in [rng(2)] for _ in range(4000)])
+    assert torch.allclose(drawn.mean(0), mean, atol=0.2 * float(wanted.stddev.max()))
+    assert torch.allclose(drawn.std(0), wanted.stddev, rtol=0.1)
+
+
+def rng(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
