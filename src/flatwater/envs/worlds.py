@@ -80,7 +80,7 @@ def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: Wrap
         return GymnasiumWorld(what, wrapped, envs)
     if kind == "pettingzoo" and what:
         return PettingZooWorld(what, wrapped, envs)
-    if kind and what:
+    if what and kind not in {"forage", "gymnasium", "pettingzoo"}:
         return _own_world(name, wrapped, envs)
     raise ConfigError(f"no world {name!r}: there is {WORLDS}")
 

@@ -34,8 +34,8 @@ METRICS = ("policy_loss", "value_loss", "entropy", "kl", "grad_norm", "skipped")
 
 
 @state
-class StudentLearner:
-    """Network, moments and counters. Allocated whole by `build_student`; updates write in place."""
+class BlockLearner:
+    """Network, moments and counters. Allocated whole by `build_learner`; updates write in place."""
 
     block: Float[Tensor, "1 n"]
     """The policy's weights: a population of one."""
@@ -52,9 +52,9 @@ class StudentLearner:
     """`updates` when the sums were last read."""
 
 
-def build_student(
+def build_learner(
     student: Student, *, sequences: int, rng: torch.Generator, device: torch.device, taught: bool = True
-) -> StudentLearner:
+) -> BlockLearner:
     """Initial weights and moments of zero. On the meta device this is the plan.
 
     Args:
@@ -66,7 +66,7 @@ def build_student(
     """
     block = torch.empty(1, student.layout.size, device=device).fill_(0)
     init_(block, student.layout, rng)
-    return StudentLearner(
+    return BlockLearner(
         block=block,
         adam=build_adam(1, student.layout.size, block.dtype, device),
         order=torch.arange(sequences).to(device),  # on the meta device `arange` would import the compiler
@@ -108,7 +108,7 @@ def block_columns(action: Column, *, taught: bool) -> dict[str, Column]:
 @torch.no_grad()
 def look(
     student: Student,
-    learner: StudentLearner,
+    learner: BlockLearner,
     *,
     obs: Tensor,
     memory: Float[Tensor, "2 B M"],
@@ -118,7 +118,7 @@ def look(
     return student(bound_weights(student, learner), obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
 
-def bound_weights(student: Student, learner: StudentLearner) -> Weights:
+def bound_weights(student: Student, learner: BlockLearner) -> Weights:
     """The policy's weights by name, sharing the block's storage, which never moves."""
     return {name: view[0] for name, view in views(learner.block, student.layout).items()}
 
@@ -158,7 +158,7 @@ class Weighing:
 def make_update(
     config: BlockConfig,
     student: Student,
-    learner: StudentLearner,
+    learner: BlockLearner,
     *,
     rollout: Rollout,
     begun: Float[Tensor, "C 2 B M"],
@@ -229,6 +229,6 @@ def _mean(values: Tensor, counted: Tensor) -> Tensor:
     return (values * counted).sum() / counted.sum().clamp(min=1)
 
 
-def read_block_(learner: StudentLearner, *, taught: bool) -> dict[str, float]:
+def read_block_(learner: BlockLearner, *, taught: bool) -> dict[str, float]:
     """What `read_sums_` reads, by `metrics_of`."""
     return read_sums_(learner, metrics_of(taught=taught))

@@ -83,15 +83,39 @@ def test_observations_that_cannot_be_used_are_refused_with_their_space(space: gy
     assert "gymnasium.wrappers" in str(refused.value)
 
 
-@pytest.mark.parametrize("space", [gym.Box(-1, 1, (1,)), gym.MultiDiscrete([2, 3])])
-def test_actions_that_are_not_discrete_are_refused_with_their_space(space: gym.Space[Any]) -> None:
+@pytest.mark.parametrize("space", [gym.Box(-np.inf, 1, (1,)), gym.Box(-1, 1, (2, 2)), gym.MultiDiscrete([2, 3])])
+def test_actions_that_are_neither_a_choice_nor_bounded_numbers_are_refused_with_their_space(
+    space: gym.Space[Any],
+) -> None:
     with pytest.raises(ConfigError, match=r"actions of (Box|MultiDiscrete).* cannot be used: wanted is a Discrete"):
         actions_of(space, None, "one")
 
 
-def test_an_environment_with_continuous_actions_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="Pendulum-v1: actions of Box"):
-        build("gymnasium:Pendulum-v1")
+def test_continuous_actions_are_given_within_their_bounds() -> None:
+    world = build("gymnasium:Pendulum-v1")
+    assert world.spaces.bounds == ((-2.0, 2.0),)
+    assert world.spaces.action_shape == (1,)
+    given = actions_of(gym.Box(-2, 2, (1,)), None, "one").given(np.array([7.5], np.float32))
+    assert given.tolist() == [2.0]
+
+
+def rows(space: gym.Space[Any], form: str, observation: object) -> list[Any]:
+    reader = reader_of(space, "one", form)  # type: ignore[arg-type]
+    out = np.zeros(reader.shape, np.uint8 if reader.form == "tokens" else np.float32)
+    reader.write(observation, out)
+    return [reader.form, *out.tolist()]
+
+
+def test_three_bytes_a_row_are_read_as_is_said() -> None:
+    space, seen = gym.Box(0, 255, (2, 3), np.uint8), np.array([[4, 1, 9], [255, 0, 0]], np.uint8)
+    assert rows(space, "tokens", seen) == ["tokens", [4, 1, 9], [255, 0, 0]]
+    assert rows(space, "vector", seen) == ["vector", 4, 1, 9, 255, 0, 0]
+    assert rows(space, "image", seen)[1:3] == [[0, 0, 4], [1, 0, 1]]
+    with pytest.raises(ConfigError, match="may be tokens or an image"):
+        reader_of(space, "one")
+    for form, other in (("tokens", gym.Box(0, 255, (4, 4), np.uint8)), ("image", gym.Box(0, 1, (3,)))):
+        with pytest.raises(ConfigError, match="wanted is a Box of uint8"):
+            reader_of(other, "one", form)  # type: ignore[arg-type]
 
 
 def test_an_episode_that_ends_by_itself_is_terminated_and_one_that_is_long_truncated() -> None:
@@ -215,8 +239,8 @@ def test_a_teacher_that_is_not_there_or_does_not_fit_is_refused(
 
 
 def test_episodes_without_steps_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"wrapped\.steps = 0: must be 1 to"):
-        WrappedConfig(steps=0)
+    with pytest.raises(ConfigError, match=r"wrapped\.steps = -1: must be 0 to"):
+        WrappedConfig(steps=-1)
 
 
 def test_a_copy_is_closed_with_its_world() -> None:

@@ -15,8 +15,8 @@ from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.numbers import PARTS
 from flatwater.trainers.blocks.profile import Profile
-from flatwater.trainers.blocks.round import TeachTrainer, build_trainer
-from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_recipe, build_teach
+from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
+from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_blocks, build_recipe
 from flatwater.trainers.loop import train_
 
 CPU = torch.device("cpu")
@@ -30,14 +30,14 @@ TINY: dict[str, Any] = {
 
 
 @pytest.fixture
-def built() -> Callable[..., TeachTrainer]:
+def built() -> Callable[..., BlocksTrainer]:
     """A run that has not begun: `built({"envs": 2}, form="vector", agents=1)`."""
 
-    def build(changes: Mapping[str, Any] | None = None, *, agents: int = 2, form: str = "tokens") -> TeachTrainer:
+    def build(changes: Mapping[str, Any] | None = None, *, agents: int = 2, form: str = "tokens") -> BlocksTrainer:
         config = from_mapping(TeachRunConfig, merged(TINY, changes or {}), "a test")
         world, held_out = CueWorld(config.envs, agents, form), CueWorld(config.evaluation.envs, agents, form)
         recipe = build_recipe(config, world.spaces, held_out.spaces, CPU)
-        run = build_teach(recipe)
+        run = build_blocks(recipe)
         profile = Profile(PARTS)
         collector = Collector(recipe, run, world, CueTeacher(world), profile)
         others = {TEACHER: CueTeacher(held_out), RANDOM: RandomTeacher(held_out, run.generators["random"])}
@@ -55,7 +55,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def trained(built: Callable[..., TeachTrainer]) -> Callable[..., tuple[TeachTrainer, list[dict[str, float]]]]:
+def trained(built: Callable[..., BlocksTrainer]) -> Callable[..., tuple[BlocksTrainer, list[dict[str, float]]]]:
     """A run after some rounds, with the numbers of each: `trained(3, {"envs": 2})`."""
 
     def train(rounds: int, changes: Mapping[str, Any] | None = None, **how: Any) -> Any:

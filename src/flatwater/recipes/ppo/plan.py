@@ -13,7 +13,7 @@ from flatwater.recipes.ppo.worlds import Worlds, build_worlds
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.round import bind_learning
-from flatwater.trainers.blocks.state import Recipe, Teach, build_recipe, build_teach
+from flatwater.trainers.blocks.state import Blocks, Recipe, build_blocks, build_recipe
 
 
 def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool) -> Plan:
@@ -36,13 +36,13 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *
     return replace(plan, suggestions=tuple(smaller))
 
 
-def outline(config: BlocksRunConfig, worlds: Worlds, *, taught: bool) -> tuple[Recipe, Teach]:
+def outline(config: BlocksRunConfig, worlds: Worlds, *, taught: bool) -> tuple[Recipe, Blocks]:
     """The run on the meta device."""
     recipe = build_recipe(config, worlds.training.spaces, worlds.held_out.spaces, META, taught=taught)
-    return recipe, build_teach(recipe)
+    return recipe, build_blocks(recipe)
 
 
-def transients(recipe: Recipe, run: Teach) -> dict[str, int]:
+def transients(recipe: Recipe, run: Blocks) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
 
     def acted(obs: torch.Tensor, memory: torch.Tensor) -> None:

@@ -7,10 +7,10 @@ from flatwater.metrics.figures import finite
 from flatwater.recipes.ppo.config import BlocksRunConfig
 from flatwater.recipes.ppo.score import Score
 from flatwater.runs.facts import versions
-from flatwater.trainers.blocks.round import TeachTrainer
+from flatwater.trainers.blocks.round import BlocksTrainer
 
 
-def as_json(config: BlocksRunConfig, trainer: TeachTrainer, score: Score, split: str) -> dict[str, Any]:
+def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: Score, split: str) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
     spaces, (setting, name) = trainer.recipe.held_out, config.named
     rows = score.rows()

@@ -25,8 +25,8 @@ from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.numbers import PARTS
 from flatwater.trainers.blocks.profile import Profile
 from flatwater.trainers.blocks.rebuild import rebuild_
-from flatwater.trainers.blocks.round import TeachTrainer, build_trainer
-from flatwater.trainers.blocks.state import RANDOM, Recipe, Teach, build_recipe, build_teach
+from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
+from flatwater.trainers.blocks.state import RANDOM, Blocks, Recipe, build_blocks, build_recipe
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BlocksRun(Run):
 
     config: BlocksRunConfig
     plan: Plan
-    trainer: TeachTrainer
+    trainer: BlocksTrainer
 
     def describe(self) -> str:
         """The world and its agents."""
@@ -101,7 +101,7 @@ class Held:
     """What a trainer is bound to: what never changes, and the state tree."""
 
     recipe: Recipe
-    run: Teach
+    run: Blocks
 
 
 def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool) -> tuple[Plan, Held]:
@@ -114,10 +114,10 @@ def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, t
     if not config.start_over_budget:
         refuse(plan)
     recipe = build_recipe(config, worlds.training.spaces, worlds.held_out.spaces, device, taught=taught)
-    return plan, Held(recipe, allocated(lambda: build_teach(recipe), plan))
+    return plan, Held(recipe, allocated(lambda: build_blocks(recipe), plan))
 
 
-def bind(held: Held, worlds: Worlds, teacher: Teacher | None, others: dict[str, Teacher]) -> TeachTrainer:
+def bind(held: Held, worlds: Worlds, teacher: Teacher | None, others: dict[str, Teacher]) -> BlocksTrainer:
     """The trainer of a state.
 
     Args:

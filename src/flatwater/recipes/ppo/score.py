@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.trainers.blocks.round import TeachTrainer
+from flatwater.trainers.blocks.round import BlocksTrainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER
 
 
@@ -31,7 +31,7 @@ class Score:
         return rows
 
 
-def score_policy(trainer: TeachTrainer, first_seed: int) -> Score:
+def score_policy(trainer: BlocksTrainer, first_seed: int) -> Score:
     """Let each player play the held-out world's episodes.
 
     Args:

@@ -10,7 +10,7 @@ from flatwater.config.toml import load_config
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.envs.worlds import build_teacher
 from flatwater.errors import CheckpointError
-from flatwater.learners.blocks import build_student, look
+from flatwater.learners.blocks import build_learner, look
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.runs.folder import open_folder
 from flatwater.state.random import generator
@@ -54,7 +54,7 @@ class StudentTeacher:
         config = load_config(TeachRunConfig, folder.config)
         self._agents = world.spaces.agents
         self._student = student_of(world.spaces, config.student, device)
-        self._learner = build_student(self._student, sequences=1, rng=generator(0, "unused", device), device=device)
+        self._learner = build_learner(self._student, sequences=1, rng=generator(0, "unused", device), device=device)
         intact = newest_intact(folder.checkpoints, say=lambda _: None)
         if intact is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: there is no intact checkpoint in {folder.checkpoints}")

@@ -13,7 +13,7 @@ from flatwater.nets.policy import Outlook
 from flatwater.rollouts.block import write_
 from flatwater.trainers.blocks.episodes import begin_, step_
 from flatwater.trainers.blocks.profile import Profile
-from flatwater.trainers.blocks.state import CPU, Recipe, Teach
+from flatwater.trainers.blocks.state import CPU, Blocks, Recipe
 
 POISON = -(1 << 40)
 """Stands in every slot of the teacher's actions before it is asked: what it does not write is seen."""
@@ -24,7 +24,7 @@ TRUNCATED = 2
 class Collector:
     """The world of a run, and its teacher, with the arrays that they write into, bound once."""
 
-    def __init__(self, recipe: Recipe, run: Teach, world: World, teacher: Teacher | None, profile: Profile) -> None:
+    def __init__(self, recipe: Recipe, run: Blocks, world: World, teacher: Teacher | None, profile: Profile) -> None:
         """Bind views; nothing is begun.
 
         Args:

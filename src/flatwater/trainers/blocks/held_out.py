@@ -8,13 +8,13 @@ from flatwater.envs.world import Array, Teacher, World
 from flatwater.learners.blocks import look
 from flatwater.trainers.blocks.collect import ask_
 from flatwater.trainers.blocks.episodes import begin_, build_outcome, step_
-from flatwater.trainers.blocks.state import CPU, Recipe, Teach
+from flatwater.trainers.blocks.state import CPU, Blocks, Recipe
 
 
 class Stage:
     """The world of the held-out episodes, and who can play them."""
 
-    def __init__(self, recipe: Recipe, run: Teach, world: World, teachers: dict[str, Teacher]) -> None:
+    def __init__(self, recipe: Recipe, run: Blocks, world: World, teachers: dict[str, Teacher]) -> None:
         """Bind views.
 
         Args:

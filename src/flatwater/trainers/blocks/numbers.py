@@ -5,13 +5,13 @@ from math import nan
 from flatwater.learners.blocks import read_block_
 from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.trainers.blocks.profile import Profile
-from flatwater.trainers.blocks.state import Recipe, Teach
+from flatwater.trainers.blocks.state import Blocks, Recipe
 
 PARTS = ("env", "teacher", "student", "store", "update")
 """Of a step, in the order in which the profile shows them."""
 
 
-def read_numbers_(recipe: Recipe, run: Teach, profile: Profile) -> dict[str, float]:
+def read_numbers_(recipe: Recipe, run: Blocks, profile: Profile) -> dict[str, float]:
     """Named numbers of the round that is complete. Clears what the run sums up over a round."""
     config = recipe.config
     episodes, paid, led = run.ended.tolist()
@@ -34,7 +34,7 @@ def read_numbers_(recipe: Recipe, run: Teach, profile: Profile) -> dict[str, flo
     return numbers | _profile(profile, config.block * recipe.agents)
 
 
-def _explained(run: Teach) -> float:
+def _explained(run: Blocks) -> float:
     rollout = run.rollout
     target, missed = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
     return 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12))

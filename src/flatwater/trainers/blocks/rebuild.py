@@ -6,11 +6,11 @@ import torch
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import CheckpointError
 from flatwater.trainers.blocks.episodes import Episodes, play_again_
-from flatwater.trainers.blocks.round import TeachTrainer
+from flatwater.trainers.blocks.round import BlocksTrainer
 from flatwater.trainers.blocks.state import TEACHER
 
 
-def rebuild_(trainer: TeachTrainer) -> None:
+def rebuild_(trainer: BlocksTrainer) -> None:
     """Play the episodes again that are under way, in worlds that were just built.
 
     Raises:

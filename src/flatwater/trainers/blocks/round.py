@@ -9,16 +9,16 @@ from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.numbers import read_numbers_
 from flatwater.trainers.blocks.profile import Profile
-from flatwater.trainers.blocks.state import Recipe, Teach
+from flatwater.trainers.blocks.state import Blocks, Recipe
 from flatwater.trainers.loop import Phase, Progress
 
 
 @dataclass(frozen=True)
-class TeachTrainer:
+class BlocksTrainer:
     """The phases of a round over a run's state; what the loop drives."""
 
     recipe: Recipe
-    run: Teach
+    run: Blocks
     collector: Collector
     stage: Stage
     profile: Profile
@@ -34,7 +34,7 @@ class TeachTrainer:
         return read_numbers_(self.recipe, self.run, self.profile)
 
 
-def build_trainer(recipe: Recipe, run: Teach, collector: Collector, stage: Stage, profile: Profile) -> TeachTrainer:
+def build_trainer(recipe: Recipe, run: Blocks, collector: Collector, stage: Stage, profile: Profile) -> BlocksTrainer:
     """Bind the phases to the state."""
     config, steps = recipe.config, recipe.held_out.steps
     update_ = bind_learning(recipe, run)
@@ -59,10 +59,10 @@ def build_trainer(recipe: Recipe, run: Teach, collector: Collector, stage: Stage
         Phase("update", lambda: updates, learn_),
         Phase("evaluate", evaluation_due, lambda number: stage.play_(trained, number)),
     )
-    return TeachTrainer(recipe, run, collector, stage, profile, phases)
+    return BlocksTrainer(recipe, run, collector, stage, profile, phases)
 
 
-def bind_learning(recipe: Recipe, run: Teach) -> Callable[[int], None]:
+def bind_learning(recipe: Recipe, run: Blocks) -> Callable[[int], None]:
     """The update by its number in the round; the first one assesses the block."""
     config, rollout = recipe.config.learner, run.rollout
     weighing = Weighing(0.0, 1.0)

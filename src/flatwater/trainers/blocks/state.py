@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.envs.world import PADDING, Spaces
-from flatwater.learners.blocks import StudentLearner, block_columns, build_student
+from flatwater.learners.blocks import BlockLearner, block_columns, build_learner
 from flatwater.nets.actions import Actions, Categorical, Gaussian
 from flatwater.nets.student import Student
 from flatwater.nets.student_config import StudentConfig
@@ -42,11 +42,11 @@ class HeldOut:
 
 
 @state
-class Teach:
+class Blocks:
     """The root of the state tree."""
 
     progress: Progress
-    learner: StudentLearner
+    learner: BlockLearner
     rollout: Rollout
     """The block that is learned from; `obs`, `reward`, `terminated` and `truncated` are the world's to write."""
     coming: Tensor
@@ -111,20 +111,15 @@ def actions_of(spaces: Spaces, device: torch.device) -> Actions:
     return Gaussian(spaces.bounds, device)
 
 
-def build_teach(recipe: Recipe) -> Teach:
+def build_blocks(recipe: Recipe) -> Blocks:
     """Allocate a run whole. On the meta device this is its plan.
 
     Columns lie where the world is, on the CPU; the network, its moments and its memory on the student's device.
     """
     config, spaces, device = recipe.config, recipe.spaces, recipe.device
     host = device if device.type == "meta" else CPU
-    agents, kind = recipe.agents, torch.uint8 if spaces.form == "tokens" else torch.float32
-    written = {
-        "obs": Column(spaces.obs, kind),
-        "reward": Column(),
-        "terminated": Column((), torch.bool),
-        "truncated": Column((), torch.bool),
-    }
+    agents, columns = recipe.agents, columns_of(recipe)
+    kind = columns["obs"].dtype
 
     def zeros(*shape: int, dtype: torch.dtype = torch.float32, on: torch.device = host) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=on).fill_(0)
@@ -134,21 +129,16 @@ def build_teach(recipe: Recipe) -> Teach:
 
     others = recipe.held_out.envs * recipe.held_out.agents
     rng = generator(config.seed, "initial weights", device)
-    return Teach(
+    return Blocks(
         progress=Progress(),
-        learner=build_student(
+        learner=build_learner(
             recipe.student,
             sequences=agents * config.block // config.learner.unroll,
             rng=rng,
             device=device,
             taught=recipe.taught,
         ),
-        rollout=build_rollout(
-            written | block_columns(Column(spaces.action_shape, spaces.action_dtype), taught=recipe.taught),
-            steps=config.block,
-            batch=agents,
-            device=host,
-        ),
+        rollout=build_rollout(columns, steps=config.block, batch=agents, device=host),
         coming=zeros(agents, *spaces.obs, dtype=kind),
         starts=zeros(agents, dtype=torch.bool),
         led=zeros(agents, dtype=torch.bool),
@@ -166,3 +156,15 @@ def build_teach(recipe: Recipe) -> Teach:
         generators={name: generator(config.seed, name, host) for name in CONSUMERS}
         | {name: generator(config.seed, name, device) for name in DRAWERS},
     )
+
+
+def columns_of(recipe: Recipe) -> dict[str, Column]:
+    """What is kept of each step: what the world writes, what the policy did, and what is made of both."""
+    spaces = recipe.spaces
+    written = {
+        "obs": Column(spaces.obs, torch.uint8 if spaces.form == "tokens" else torch.float32),
+        "reward": Column(),
+        "terminated": Column((), torch.bool),
+        "truncated": Column((), torch.bool),
+    }
+    return written | block_columns(Column(spaces.action_shape, spaces.action_dtype), taught=recipe.taught)

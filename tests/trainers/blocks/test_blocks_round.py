@@ -21,12 +21,12 @@ from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.collect import HELD_OUT, ask_
 from flatwater.trainers.blocks.rebuild import rebuild_
-from flatwater.trainers.blocks.round import TeachTrainer
-from flatwater.trainers.blocks.state import build_recipe, build_teach
+from flatwater.trainers.blocks.round import BlocksTrainer
+from flatwater.trainers.blocks.state import build_blocks, build_recipe
 from flatwater.trainers.loop import train_
 
-Built = Callable[..., TeachTrainer]
-Trained = Callable[..., tuple[TeachTrainer, list[dict[str, float]]]]
+Built = Callable[..., BlocksTrainer]
+Trained = Callable[..., tuple[BlocksTrainer, list[dict[str, float]]]]
 FORMS = pytest.mark.parametrize("form", ["tokens", "vector"])
 
 
@@ -105,11 +105,11 @@ def test_what_is_planned_is_what_is_held(form: str, built: Built) -> None:
     held = built(form=form)
     meta = torch.device("meta")
     spaces = held.recipe.spaces, held.recipe.held_out
-    planned = build_teach(build_recipe(held.recipe.config, *spaces, meta))
+    planned = build_blocks(build_recipe(held.recipe.config, *spaces, meta))
     assert nbytes(planned) == nbytes(held.run)
 
 
-def collected(trainer: TeachTrainer) -> Any:
+def collected(trainer: BlocksTrainer) -> Any:
     for t in range(trainer.recipe.config.block):
         trainer.collector.step_(t)
     return trainer.run.rollout
