@@ -84,7 +84,7 @@ def test_observations_that_cannot_be_used_are_refused_with_their_space(space: gy
 
 
 @pytest.mark.parametrize("space", [gym.Box(-np.inf, 1, (1,)), gym.Box(-1, 1, (2, 2)), gym.MultiDiscrete([2, 3])])
-def test_actions_that_are_neither_a_choice_nor_bounded_numbers_are_refused_with_their_space(
+def test_actions_of_another_kind_are_refused_with_their_space(
     space: gym.Space[Any],
 ) -> None:
     with pytest.raises(ConfigError, match=r"actions of (Box|MultiDiscrete).* cannot be used: wanted is a Discrete"):
