@@ -262,7 +262,7 @@ def test_every_setting_does_something(name: str, trained: Trained, ordinary: dic
 
 
 def test_settings_that_do_not_fit_together_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"envs = 7: must be a multiple of learner.minibatches \(2\)"):
+    with pytest.raises(ConfigError, match=r"envs = 7: must be a multiple of learner.minibatches \(4\)"):
         GrowConfig(envs=7)
     assert GrowConfig(envs=8, evaluation=HeldOutConfig(episodes=12)).held_out_turns == 2
     for name in ("episodes", "every"):

@@ -27,7 +27,7 @@ class GrowConfig:
 
     seed: Seed = 0
     """Every random number of the run follows from it."""
-    envs: Count = 8
+    envs: Count = 16
     """Hosts that are trained side by side; a round is one episode of each."""
     env: GrowingConfig = field(default_factory=GrowingConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
