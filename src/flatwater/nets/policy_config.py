@@ -18,6 +18,6 @@ class PolicyConfig:
     """Cells of the LSTM."""
     floor: Annotated[float, Bounds(0, 1, below=True)] = 0.05
     """Share of operations that are drawn uniformly among the legal ones while learning, so that none dies out."""
-    prior: tuple[Odds, ...] = (1, 1, 1, 0.2, 1, 0.05)
+    prior: tuple[Odds, ...] = (1.0, 1.0, 1.0, 0.2, 1.0, 0.05)
     """How often the first policy does each legal operation, beside the others: wait, germinate, advance, set the alpha
-    target, fossilise, prune. What is learned moves it. If all were alike, a seed would hardly ever live until it helps."""
+    target, fossilise, prune. What is learned moves it. Were all alike, a seed would hardly ever live until it helps."""

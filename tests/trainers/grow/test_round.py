@@ -202,7 +202,7 @@ def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(built: Buil
     obs = torch.randn(1, 2, policy.obs, generator=torch.Generator().manual_seed(0))
     logits = policy(policy.weights(run.learner.block), obs, run.memory).logits[0, :, : len(prior)]
     torch.testing.assert_close(logits.softmax(1), (prior / prior.sum()).expand(2, -1), rtol=0.02, atol=0)
-    with pytest.raises(ConfigError, match="policy.prior = .*: must be 6 numbers, one for each operation"):
+    with pytest.raises(ConfigError, match=r"policy.prior = .*: must be 6 numbers, one an operation"):
         built({"policy.prior": [1, 1]})
 
 

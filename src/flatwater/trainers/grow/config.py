@@ -39,7 +39,7 @@ class GrowConfig:
         parts = self.learner.minibatches
         require(self.envs % parts == 0, "envs", self.envs, f"a multiple of learner.minibatches ({parts})")
         prior = self.policy.prior
-        require(len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one for each operation")
+        require(len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one an operation")
 
     @property
     def held_out_turns(self) -> int:
