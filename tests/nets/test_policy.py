@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flatwater.errors import ConfigError
-from flatwater.nets.heads import Heads, judge, sample
+from flatwater.nets.heads import Heads, judge, likeliest, sample
 from flatwater.nets.policy import CLIP, RecurrentPolicy, absorb_, build_normaliser, normalise
 from flatwater.nets.policy_config import PolicyConfig
 from flatwater.nets.stack import init_
@@ -101,8 +101,8 @@ def test_heads_that_do_not_matter_get_a_gradient_of_exactly_zero() -> None:
 def test_no_illegal_action_in_100_000_draws() -> None:
     rows = 100_000
     logits, legal = 10 * logits_of(rows).float(), legality(rows)
-    for explore in (True, False):
-        action = sample(HEADS, logits, legal, torch.Generator().manual_seed(1), explore=explore)
+    drawn = sample(HEADS, logits, legal, torch.Generator().manual_seed(1))
+    for action in (drawn, likeliest(HEADS, logits, legal)):
         operation = action[:, 0]
         assert legal[:, :4].gather(1, action[:, :1]).all()
         at = torch.arange(rows)
@@ -138,8 +138,16 @@ def test_no_legal_operation_falls_below_the_floor_however_sure_the_policy_is() -
     assert operation.tolist() == pytest.approx([0.8 + 0.2 / 3, 0.2 / 3, 0.2 / 3], rel=1e-5)
     drawn = sample(HEADS, logits.expand(9000, -1), legal.expand(9000, -1), torch.Generator().manual_seed(0))
     assert 1000 < int((drawn[:, 0] > 0).sum()) < 1400  # 1,200 expected, deviation 32
-    sure = sample(HEADS, logits.expand(9000, -1), legal.expand(9000, -1), torch.Generator(), explore=False)
-    assert int((sure[:, 0] > 0).sum()) == 0, "without exploration the floor does not count"
+
+
+@given(seed=st.integers(0, 500))
+def test_the_likeliest_action_is_the_likeliest_operation_and_then_the_likeliest_choices(seed: int) -> None:
+    logits, legal = logits_of(1, seed), legality(1, seed)
+    p = joint(logits[0], legal[0])
+    found = likeliest(HEADS, logits, legal)[0].tolist()
+    of_operation = [sum(p[a] for a in p if a[0] == op) for op in range(4)]
+    assert of_operation[found[0]] == pytest.approx(max(of_operation))
+    assert p[tuple(found)] == pytest.approx(max(p[a] for a in p if a[0] == found[0]))
 
 
 def test_the_floor_may_be_none() -> None:

@@ -62,11 +62,11 @@ def test_what_does_not_fit_says_what_to_change(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out
     assert "it does not fit" in said
     assert "env.host.channels = [512, 1024, 2048]: envs would take" in said
-    assert "envs = 4: envs would take" in said
+    assert "envs = 8: envs would take" in said
 
 
 def test_more_hosts_take_more_while_they_are_trained() -> None:
-    small, large = (plan_grow(GrowRunConfig(envs=envs), torch.device("cpu")) for envs in (2, 8))
+    small, large = (plan_grow(GrowRunConfig(envs=envs), torch.device("cpu")) for envs in (4, 16))
     assert large.transients["collect"] > 2 * small.transients["collect"]
 
 

@@ -17,7 +17,7 @@ from flatwater.learners.losses import clipped_loss
 from flatwater.learners.ppo_config import PPOConfig
 from flatwater.learners.returns import gae
 from flatwater.learners.sequences import bind_update, read_sums_
-from flatwater.nets.heads import judge, sample
+from flatwater.nets.heads import judge, likeliest, sample
 from flatwater.nets.policy import Normaliser, RecurrentPolicy, Weights, build_normaliser, normalise
 from flatwater.nets.stack import init_
 from flatwater.rollouts.block import Column, Rollout
@@ -100,13 +100,12 @@ def act(
     obs: Float[Tensor, "B O"],
     legal: Bool[Tensor, "B R"],
     memory: Float[Tensor, "2 B M"],
-    rng: torch.Generator,
-    explore: bool = True,
+    rng: torch.Generator | None,
 ) -> Acted:
-    """Draw an action on each observation, after what is remembered; `explore` as in `sample`."""
+    """Draw an action on each observation, after what is remembered; without a generator, take the likeliest."""
     seen = policy(policy.weights(learner.block), normalise(learner.normaliser, obs).unsqueeze(0), memory)
     logits = seen.logits[0]
-    action = sample(policy.heads, logits, legal, rng, explore=explore)
+    action = likeliest(policy.heads, logits, legal) if rng is None else sample(policy.heads, logits, legal, rng)
     return Acted(action, judge(policy.heads, logits, legal, action).log_prob, seen.value[0], seen.memory)
 
 

@@ -9,6 +9,7 @@ The operation is drawn from a mixture with the uniform distribution over legal o
 out; its probabilities, and so the ratios that a learner takes of them, are those of the mixture.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
@@ -77,12 +78,7 @@ def judge(
 
 
 def sample(
-    heads: Heads,
-    logits: Float[Tensor, "*N R"],
-    legal: Bool[Tensor, "*N R"],
-    rng: torch.Generator,
-    *,
-    explore: bool = True,
+    heads: Heads, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"], rng: torch.Generator
 ) -> Int[Tensor, "*N A"]:
     """Draw an action. Heads that do not matter for its operation are 0.
 
@@ -91,15 +87,29 @@ def sample(
         logits: of all parts.
         legal: what may be chosen: at least one operation, and one choice of each head that matters for a legal one.
         rng: a generator on the logits' device.
-        explore: whether the floor counts. Without it the policy is seen as it has been learned.
     """
-    first, *further = _log_probs(heads, logits, legal, heads.floor if explore else 0.0)
-    operation = _draw(first, rng)
+    return _choose(heads, _log_probs(heads, logits, legal, heads.floor), lambda log_p: _draw(log_p, rng))
+
+
+def likeliest(heads: Heads, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"]) -> Int[Tensor, "*N A"]:
+    """The likeliest operation, and of each head that matters for it the likeliest choice; arguments as for `sample`.
+
+    The floor changes the order of no two operations, so it plays no part.
+    """
+    return _choose(heads, _log_probs(heads, logits, legal, 0.0), lambda log_p: log_p.argmax(-1))
+
+
+def _choose(
+    heads: Heads, tables: Sequence[Float[Tensor, "*N_and_table"]], choice: Callable[[Tensor], Tensor]
+) -> Int[Tensor, "*N A"]:
+    """An action, head by head: the operation first, then what matters for it, by `choice` of log-probabilities."""
+    first, *further = tables
+    operation = choice(first)
     relevant = heads.relevant[operation]
-    drawn = [operation]
+    chosen = [operation]
     for h, table in enumerate(further):
-        drawn.append(_draw(_given(table, operation), rng) * relevant[..., h])
-    return torch.stack(drawn, dim=-1)
+        chosen.append(choice(_given(table, operation)) * relevant[..., h])
+    return torch.stack(chosen, dim=-1)
 
 
 def _log_probs(

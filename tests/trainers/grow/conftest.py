@@ -24,6 +24,7 @@ TINY: dict[str, Any] = {
     "policy.hidden": 8,
     "policy.memory": 6,
     "learner.epochs": 2,
+    "learner.minibatches": 2,
     "evaluation.episodes": 4,
     "evaluation.every": 2,
 }

@@ -170,7 +170,7 @@ def test_hosts_left_alone_are_measured_once_and_what_is_paid_follows_from_them(t
 
 
 def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(trained: Trained, built: Built) -> None:
-    """Evaluated in a run's pool or in a new one, with the same draws, a policy has the same returns."""
+    """Evaluated in a run's pool or in a new one, a policy has the same returns."""
     trainer, _ = trained(2)
     fresh = built()
     held = saved(trainer.run)
@@ -179,14 +179,35 @@ def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(tra
             held[path] = saved(fresh.run)[path]
     restore_(fresh.run, held)
     for run in (trainer, fresh):
-        run.run.generators["held out"].manual_seed(5)
         for number in range(6):
             evaluate_(run.recipe, run.run, number)
     assert torch.equal(trainer.run.scores.policy, fresh.run.scores.policy)
 
 
+def test_evaluating_draws_nothing(trained: Trained) -> None:
+    """The policy plays its likeliest action: evaluated twice, it gets the same returns."""
+    trainer, _ = trained(2)
+    drawn = trainer.run.generators["held out"].get_state()
+    returns = trainer.run.scores.policy.clone()
+    for number in range(6):
+        evaluate_(trainer.recipe, trainer.run, number)
+    assert torch.equal(trainer.run.scores.policy, returns)
+    assert torch.equal(trainer.run.generators["held out"].get_state(), drawn)
+
+
+def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(built: Built) -> None:
+    prior = torch.tensor([4, 1, 2, 0.5, 1, 0.1])
+    trainer = built({"policy.prior": prior.tolist()})
+    run, policy = trainer.run, trainer.recipe.policy
+    obs = torch.randn(1, 2, policy.obs, generator=torch.Generator().manual_seed(0))
+    logits = policy(policy.weights(run.learner.block), obs, run.memory).logits[0, :, : len(prior)]
+    torch.testing.assert_close(logits.softmax(1), (prior / prior.sum()).expand(2, -1), rtol=0.02, atol=0)
+    with pytest.raises(ConfigError, match=r"policy.prior = .*: must be 6 numbers, one an operation"):
+        built({"policy.prior": [1, 1]})
+
+
 def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(trained: Trained) -> None:
-    """On the same episodes, and without its floor: the two returns are the same bits."""
+    """On the same episodes, whatever its floor: the two returns are the same bits."""
     trainer, _ = trained(1, {"policy.floor": 0.99})
     weights = trainer.recipe.policy.weights(trainer.run.learner.block)
     weights["action.bias"][0] = 1e4
@@ -213,6 +234,7 @@ CHANGES: dict[str, Any] = {
     "policy.hidden": 9,
     "policy.memory": 7,
     "policy.floor": 0.5,
+    "policy.prior": [1, 1, 1, 1, 1, 1],
     "learner.gamma": 0.9,
     "learner.lam": 0.5,
     "learner.clip": 1e-4,
@@ -240,7 +262,7 @@ def test_every_setting_does_something(name: str, trained: Trained, ordinary: dic
 
 
 def test_settings_that_do_not_fit_together_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"envs = 7: must be a multiple of learner.minibatches \(2\)"):
+    with pytest.raises(ConfigError, match=r"envs = 7: must be a multiple of learner.minibatches \(4\)"):
         GrowConfig(envs=7)
     assert GrowConfig(envs=8, evaluation=HeldOutConfig(episodes=12)).held_out_turns == 2
     for name in ("episodes", "every"):

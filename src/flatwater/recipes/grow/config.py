@@ -14,7 +14,7 @@ class GrowRunConfig(RunConfig, GrowConfig):
 
     trainer: Literal["grow"] = "grow"
     """What the run trains, so that `flatwater resume` knows."""
-    rounds: Number = 100
+    rounds: Number = 30
     """Batches in all, each of one episode of every environment; `flatwater resume RUN --rounds N` goes on to N."""
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from dataclasses import field
 from flatwater.config.bounds import Count, Number, Seed
 from flatwater.config.declare import config
 from flatwater.envs.growing.config import GrowingConfig
+from flatwater.envs.growing.spaces import Operation
 from flatwater.errors import require
 from flatwater.learners.ppo_config import PPOConfig
 from flatwater.nets.policy_config import PolicyConfig
@@ -26,7 +27,7 @@ class GrowConfig:
 
     seed: Seed = 0
     """Every random number of the run follows from it."""
-    envs: Count = 8
+    envs: Count = 16
     """Hosts that are trained side by side; a round is one episode of each."""
     env: GrowingConfig = field(default_factory=GrowingConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
@@ -37,6 +38,8 @@ class GrowConfig:
         """Check what must fit together."""
         parts = self.learner.minibatches
         require(self.envs % parts == 0, "envs", self.envs, f"a multiple of learner.minibatches ({parts})")
+        prior = self.policy.prior
+        require(len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one an operation")
 
     @property
     def held_out_turns(self) -> int:

@@ -23,15 +23,14 @@ Player = Callable[[Recipe, Grow], Int[Tensor, "E A"]]
 
 
 def by_policy_(recipe: Recipe, run: Grow) -> Int[Tensor, "E A"]:
-    """Drawn from the policy as it has been learned, without its floor."""
+    """What the policy takes for best: its likeliest action, without the draws and the floor that it learns with."""
     acted = act(
         recipe.policy,
         run.learner,
         obs=observe(run.envs),
         legal=legality(masks(run.envs)),
         memory=run.memory,
-        rng=run.generators["held out"],
-        explore=False,
+        rng=None,
     )
     run.memory.copy_(acted.memory)
     return acted.action

@@ -9,7 +9,7 @@ from torch import Tensor
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.simulator import GrowingEnvs, build_envs
-from flatwater.envs.growing.spaces import RELEVANT, sizes
+from flatwater.envs.growing.spaces import RELEVANT, Operation, sizes
 from flatwater.envs.growing.task import Task
 from flatwater.learners.ppo import PPOLearner, build_ppo, ppo_columns
 from flatwater.nets.heads import Heads
@@ -85,11 +85,12 @@ def build_grow(recipe: Recipe, data: Task) -> Grow:
     def unplayed() -> Tensor:
         return torch.full((config.held_out_turns * config.envs,), torch.nan, device=device)
 
+    initial = generator(config.seed, "initial weights", device)
+    learner = build_ppo(policy, envs=config.envs, rng=initial, device=device)
+    lean_(recipe, learner)
     return Grow(
         progress=Progress(),
-        learner=build_ppo(
-            policy, envs=config.envs, rng=generator(config.seed, "initial weights", device), device=device
-        ),
+        learner=learner,
         rollout=build_rollout(
             ppo_columns(policy) | life_columns(config.env.slots),
             steps=config.env.steps,
@@ -102,3 +103,10 @@ def build_grow(recipe: Recipe, data: Task) -> Grow:
         scores=Scores(policy=unplayed(), baselines={name: unplayed() for name in BASELINES}),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},
     )
+
+
+def lean_(recipe: Recipe, learner: PPOLearner) -> None:
+    """Have a new policy do each operation as often as its prior says: the logits' biases, which learning moves on."""
+    if not learner.block.is_meta:
+        bias = recipe.policy.weights(learner.block)["action.bias"]
+        bias[: len(Operation)].copy_(torch.tensor(recipe.config.policy.prior).log())
