@@ -81,6 +81,23 @@ def test_columns_in_chunks_equal_columns_at_once(monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(encoder.days(params, x), whole, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("context", [36, 300])
+@pytest.mark.parametrize("days", [3, 20, 40])
+def test_a_series_has_the_gradient_of_its_windows(context: int, days: int) -> None:
+    """Whether the days are fewer than a level's taps span or more, their gradients add up to those of the windows."""
+    encoder, params = encoder_of("tcn", context, members=2)
+    params = {name: weight.detach().requires_grad_() for name, weight in params.items()}
+    x = series(context - 1 + days)
+    wanted = torch.randn(2, 2, days, COLUMNS, encoder.width, generator=torch.Generator().manual_seed(3)).double()
+
+    of_series = torch.autograd.grad((encoder.days(params, x) * wanted).sum(), list(params.values()))
+    windows = x.unfold(3, context, 1).movedim(3, 2).transpose(-1, -2).flatten(1, 2).expand(2, -1, -1, -1, -1)
+    alone = encoder.windows(params, windows).unflatten(1, (2, days))
+    of_windows = torch.autograd.grad((alone * wanted).sum(), list(params.values()))
+    for one, other in zip(of_series, of_windows, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
 @given(st.integers(1, 3000))
 def test_kernels_multiply_to_the_context_or_say_what_would(context: int) -> None:
     if _largest_prime(context) > LARGEST_KERNEL:

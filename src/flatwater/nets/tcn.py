@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from flatwater.nets.stack import Params, Weight, apply_linear, linear
+from flatwater.nets.taps import neighbours, patches
 
 CHUNK_NUMBERS = 2 << 20
 """Numbers of one layer held at a time when a series of days is evaluated: 8 MiB, whatever the panel's size."""
@@ -70,27 +71,17 @@ class TcnEncoder:
         members, (s, n, length) = len(params["encoder.0.bias"]), x.shape[1:4]
         context, dilation = prod(self.kernels), 1
         wanted = length - context + 1
-        h = x.flatten(1, 2).unsqueeze(2)  # [Q, columns, stretches of days, days, numbers]
+        h = x.flatten(1, 2)
         for level, kernel in enumerate(self.kernels):
-            reach = dilation * kernel
-            if wanted < reach:
-                apart = _stretches(h, wanted, dilation)
-                below = apart.view(*apart.shape[:2], -1, kernel, *apart.shape[3:]).transpose(3, 4)
-                taps, last = below.flatten(4), below[..., -1, :]
+            if level:
+                taps, last = neighbours(h, kernel, dilation, wanted)
             else:
-                span = h.shape[3] - (kernel - 1) * dilation
-                taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
-                last = h[:, :, :, -span:]
+                taps = last = patches(h, kernel, wanted)
             # A day beside its taps, so that each member has one large product and not one for each column.
             rows = taps.flatten(1, 3).expand(members, -1, -1)
             h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, *taps.shape[1:4], self.channels)
             if level:
                 h = h + last
-            dilation = reach
+            dilation *= kernel
         today = x[:, :, :, length - wanted :].expand(members, -1, -1, -1, -1)
         return torch.cat([layer_norm(h, (self.channels,)).view(members, s, n, wanted, self.channels), today], dim=-1)
-
-
-def _stretches(h: Float[Tensor, "Q M I L W"], wanted: int, dilation: int) -> Float[Tensor, "Q M J D W"]:
-    """Of a whole series, a stretch of `wanted` days at every `dilation`; what is in such stretches stays as it is."""
-    return h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted, dilation).transpose(3, 4)

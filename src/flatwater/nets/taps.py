@@ -1,0 +1,64 @@
+"""What one level of causal convolutions reads: below each day the days of the level beneath it, side by side.
+
+Gathering is what such a level spends its time on beside the product. Torch differentiates a gather slice by slice, each
+filled up with zeros to the whole series; here each slice of the gradient is added to where it came from.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted: int) -> Float[Tensor, "Q M J D T"]:
+    """Below each day that is wanted, the `kernel` days up to it: those of a series lie side by side in memory.
+
+    All days where `wanted` is `kernel` or more (J = 1); otherwise stretches of `wanted` days, one after each `kernel`.
+    """
+    features = x.shape[-1]
+    taps = x.flatten(2).unfold(2, kernel * features, features)
+    return taps.unsqueeze(2) if wanted >= kernel else taps.unfold(2, wanted, kernel).transpose(3, 4)
+
+
+def neighbours(
+    h: Float[Tensor, "Q M I L W"], kernel: int, dilation: int, wanted: int
+) -> tuple[Float[Tensor, "Q M J D T"], Float[Tensor, "Q M J D W"]]:
+    """Below each day that is wanted, `kernel` days that are `dilation` apart; and the last of them once more.
+
+    Stretches of `wanted` days stay stretches, `kernel` of them to one. A whole series (I = 1) becomes stretches where
+    fewer days are wanted than the taps span.
+    """
+    if h.shape[2] > 1 and wanted == 1:  # nothing has to be moved
+        below = h.view(*h.shape[:2], -1, kernel, h.shape[-1])
+        return below.flatten(3).unsqueeze(3), below[:, :, :, -1:]
+    return _Neighbours.apply(h, kernel, dilation, wanted)
+
+
+class _Neighbours(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
+        ctx.taken = h.shape, kernel, dilation, wanted
+        if wanted >= dilation * kernel:
+            span = h.shape[3] - (kernel - 1) * dilation
+            taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
+        else:
+            apart = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted, dilation).transpose(3, 4)
+            taps = apart.unflatten(2, (-1, kernel)).transpose(3, 4).flatten(4)
+        return taps, taps[..., -h.shape[-1] :].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, taps: Tensor, last: Tensor) -> tuple[Tensor, None, None, None]:
+        shape, kernel, dilation, wanted = ctx.taken
+        parts = list(taps.unflatten(-1, (kernel, -1)).unbind(-2))
+        parts[-1] = parts[-1] + last
+        if shape[2] > 1:
+            return torch.stack(parts, dim=3).flatten(2, 3), None, None, None
+        grad, days = taps.new_zeros(shape), taps.shape[3]
+        for i in range(taps.shape[2]):
+            for j, part in enumerate(parts):
+                at = (i * kernel + j) * dilation
+                grad[:, :, 0, at : at + days] += part[:, :, i]
+        return grad, None, None, None
