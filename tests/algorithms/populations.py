@@ -15,6 +15,7 @@ OBS, ACTION, HIDDEN, B = 5, 2, (8, 7), 6
 CPU = torch.device("cpu")
 ACTOR, CRITIC = MLPActor(OBS, ACTION, HIDDEN), MLPCritic(OBS, ACTION, HIDDEN)
 NETS = Networks(ACTOR, CRITIC)
+DRAWN = Networks(MLPActor(OBS, ACTION, HIDDEN, drawn=True), CRITIC)
 ACTOR_SPEC, CRITIC_SPEC = ((OBS, *HIDDEN, ACTION), ACTOR.layout), ((OBS + ACTION, *HIDDEN, 1), CRITIC.layout)
 Draw = Callable[[int, int], Batch]
 OWN = {f.name: f.default_factory for f in fields(LearnerConfig) if f.default_factory is not MISSING}
@@ -38,8 +39,9 @@ def population(
 ) -> Population:
     config, rng = settings_of(settings), torch.Generator().manual_seed(seed)
     algorithm = find_algorithm(config)
-    learner = algorithm.build(config, NETS, Setting(members=members, rng=rng, device=CPU, dtype=dtype))
-    return Population(config, learner, algorithm.make_update(config, NETS, learner, groups or [(0, members)]))
+    nets = DRAWN if algorithm.gaussian else NETS
+    learner = algorithm.build(config, nets, Setting(members=members, rng=rng, device=CPU, dtype=dtype))
+    return Population(config, learner, algorithm.make_update(config, nets, learner, groups or [(0, members)]))
 
 
 def settings_of(settings: Mapping[str, object]) -> LearnerConfig:

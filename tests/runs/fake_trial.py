@@ -1,7 +1,8 @@
 """Trains nothing, in milliseconds: speaks as a trial's process does and leaves the numbers of a run.
 
 The value of a round is the setting `learner.ddpg.noise` plus the round: trials are ordered by that setting alone. A
-trial with a large `net.hidden` does not fit. In the round that the file HOLD names it says so in the file HELD, and waits.
+trial with a large `net.hidden` does not fit. In the round that the file HOLD names it says so in the file HELD, and
+waits.
 """
 
 import json

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from flatwater.algorithms.config import DDPGConfig, HindsightConfig, LearnerConfig, TD3Config
+from flatwater.algorithms.config import DDPGConfig, HindsightConfig, LearnerConfig, SACConfig, TD3Config
 from flatwater.cli.main import main
 from flatwater.cli.train import TrainErl
 from flatwater.memory.probes.process import resident_bytes
@@ -37,6 +37,7 @@ def variants() -> dict[str, dict[str, object]]:
         "bf16": {"learner": LearnerConfig(hindsight=HindsightConfig(**small), autocast="bf16")},
         "ddpg": {"learner": ddpg, "replay": replay},
         "td3": {"learner": td3, "replay": replay},
+        "sac": {"learner": LearnerConfig(algorithm="sac", sac=SACConfig(**small)), "replay": replay},
         "prioritised": {"learner": ddpg, "replay": replace(replay, prioritised=True)},
         "stored windows": {"learner": ddpg, "replay": replace(replay, windows="stored")},
         "ddpg, bf16 and compiled": {"learner": replace(ddpg, autocast="bf16", compile=True), "replay": replay},
@@ -61,7 +62,7 @@ def test_a_plan_of_a_terabyte_allocates_nothing(config: ErlRunConfig) -> None:
     panel = load_panel(config.panel)
     outline(config, panel)
     before = resident_bytes()
-    learner = replace(config.learner, algorithm="ddpg")
+    learner = LearnerConfig(algorithm="ddpg")
     large = replace(config, learner=learner, replay=ReplayConfig(capacity=2_000_000_000))
     _, run = outline(large, panel)
     assert sum(nbytes(run).values()) > 1e11

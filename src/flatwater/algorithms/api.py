@@ -50,10 +50,10 @@ class Critic(Network, Protocol):
 class Networks:
     """The networks of an algorithm, as functions."""
 
-    actor: Any
-    """An `Actor`; what more an algorithm asks of it, its file says."""
-    critic: Any
-    """A `Critic`; an algorithm without one leaves it alone."""
+    actor: Actor
+    """What more an algorithm asks of it, its file says."""
+    critic: Critic
+    """An algorithm without one leaves it alone."""
 
 
 @state

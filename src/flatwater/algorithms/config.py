@@ -1,11 +1,11 @@
 """The settings of every algorithm: what all share, and a table of its own for each.
 
 They stand apart from the algorithms because the command line reads them, and must not wait for torch to be imported.
-An algorithm of your own is a file with its settings (`Own`) and its `Algorithm`, and a field here that names it.
+An algorithm of your own is a file with its settings, which name its `Algorithm`, and a field for them here.
 """
 
 from dataclasses import field, fields, replace
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.config.bounds import Bounds, Count, Number, Rate, Weight
 from flatwater.config.declare import config
@@ -15,34 +15,16 @@ from flatwater.errors import require
 Noise = Annotated[float, Bounds(0, 100)]
 
 
-class Own(Protocol):
-    """What the settings of every algorithm have."""
-
-    algorithm: ClassVar[str]
-    """Where its `Algorithm` is: `package.module:NAME`."""
-    replays: ClassVar[bool]
-    """Whether it learns from transitions that were played, and not from what every purchase came to."""
-    noisy: ClassVar[bool]
-    """Whether noise is added to what it plays."""
-
-    @property
-    def updates(self) -> int:
-        """Updates of each member in a round."""
-        ...
-
-    @property
-    def batch_size(self) -> int:
-        """What each member learns from in one micro-batch."""
-        ...
-
-
 @config(table="learner.hindsight")
 class HindsightConfig:
     """Learning from the gain of every purchase that could have been made: for markets, which do not answer."""
 
     algorithm: ClassVar[str] = "flatwater.algorithms.hindsight:HINDSIGHT"
+    """Where its `Algorithm` is."""
     replays: ClassVar[bool] = False
+    """Whether it learns from transitions that were played, and not from what every purchase came to."""
     noisy: ClassVar[bool] = False
+    """Whether noise is added to what it plays."""
 
     actor_lr: Rate = 2e-3
     """Learning rate of the actors (AdamW)."""
@@ -64,11 +46,11 @@ class DDPGConfig:
     replays: ClassVar[bool] = True
     noisy: ClassVar[bool] = True
 
-    actor_lr: Rate = 2e-3
+    actor_lr: Rate = 5e-4
     """Learning rate of the actors (AdamW)."""
     critic_lr: Rate = 1e-3
     """Learning rate of the critics (AdamW)."""
-    updates: Count = 48
+    updates: Count = 64
     """Updates of each member in a round."""
     batch_size: Count = 32
     """Transitions of each member in one micro-batch."""
@@ -90,6 +72,8 @@ class TD3Config(DDPGConfig):
 
     algorithm: ClassVar[str] = "flatwater.algorithms.ddpg:TD3"
 
+    critic_lr: Rate = 2e-3
+    """Learning rate of the critics (AdamW)."""
     policy_delay: Number = 2
     """The actor and the targets move at every n-th update."""
     target_noise: Noise = 0.2
@@ -98,13 +82,41 @@ class TD3Config(DDPGConfig):
     """Bound of that noise."""
 
 
+@config(table="learner.sac")
+class SACConfig:
+    """Learning from what was played with a policy that is drawn from, paid for its entropy, and two critics."""
+
+    algorithm: ClassVar[str] = "flatwater.algorithms.sac:SAC"
+    replays: ClassVar[bool] = True
+    noisy: ClassVar[bool] = False
+
+    actor_lr: Rate = 1e-3
+    """Learning rate of the actors (AdamW)."""
+    critic_lr: Rate = 1e-3
+    """Learning rate of the critics (AdamW)."""
+    temperature_lr: Rate = 1e-3
+    """Learning rate of each member's temperature (Adam)."""
+    updates: Count = 64
+    """Updates of each member in a round."""
+    batch_size: Count = 32
+    """Transitions of each member in one micro-batch."""
+    gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
+    """A reward one step later counts this much."""
+    tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
+    """Share of the way that the target networks move to the online ones at each update."""
+    temperature: Annotated[float, Bounds(0, 1e3, above=True)] = 1.0
+    """What entropy is worth at the start, in units of the reward; it is learnt from there."""
+    entropy: Annotated[float, Bounds(-100, 0.69)] = -1.0
+    """Entropy wanted of each part of an action in [-1, 1]: 0.69 is uniform, -1 a deviation of 0.09."""
+
+
 @config(table="learner")
 class LearnerConfig:
     """How every member of a population learns. The settings of one algorithm stand in the table of its name."""
 
-    algorithm: Literal["hindsight", "ddpg", "td3"] = "hindsight"
+    algorithm: Literal["hindsight", "ddpg", "td3", "sac"] = "hindsight"
     """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
-    td3: from what was played, with critics; for environments that answer."""
+    td3, sac: from what was played, with critics; for environments that answer."""
     weight_decay: Annotated[float, Bounds(0, 100)] = 5e-4
     """Decoupled: each step shrinks every weight by this share of the learning rate. 0 gives Adam."""
     grad_clip: Weight = 1.0
@@ -118,9 +130,10 @@ class LearnerConfig:
     hindsight: HindsightConfig = field(default_factory=HindsightConfig)
     ddpg: DDPGConfig = field(default_factory=DDPGConfig)
     td3: TD3Config = field(default_factory=TD3Config)
+    sac: SACConfig = field(default_factory=SACConfig)
 
     @property
-    def own(self) -> Any:  # noqa: ANN401  (an `Own` of the algorithm's class)
+    def own(self) -> Any:  # noqa: ANN401  (of the algorithm's class)
         """The settings of the chosen algorithm."""
         return getattr(self, self.algorithm)
 

@@ -16,7 +16,7 @@ replayed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from jaxtyping import Float
@@ -104,7 +104,8 @@ def hindsight_loss(
 def make_update(config: LearnerConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
     """Bind an update of every member to the population's storage."""
     trained, adam, tally = len(members.tally.skipped), members.actor_adam, members.tally
-    layout = nets.actor.layout
+    actor, threshold = cast("DaysActor", nets.actor), cast("Threshold", nets.critic).threshold
+    layout = actor.layout
     weights = {span: views(members.actor[slice(*span)], layout) for span in groups}
     homes = {span: views(adam.grad[slice(*span)], layout) for span in groups}
     step_ = bind_step(
@@ -114,8 +115,8 @@ def make_update(config: LearnerConfig, nets: Networks, members: Members, groups:
     def learn(weights: Params, lesson: Lesson) -> tuple[Tensor, list[Tensor]]:
         own = free(weights)
         with autocast(config, lesson.gain.device):
-            action = nets.actor.over_days(own, lesson.seen)
-        loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, nets.critic.threshold)
+            action = actor.over_days(own, lesson.seen)
+        loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, threshold)
         return loss.detach(), gradients(loss / config.micro_batches, own)
 
     learn = compiled(config, learn)

@@ -14,26 +14,29 @@ Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 
 DDPG = {"learner.algorithm": "ddpg"}
 TD3 = {"learner.algorithm": "td3", "learner.td3.updates": 4}
+SAC = {"learner.algorithm": "sac", "learner.sac.updates": 4}
 PRIORITISED = DDPG | {"replay.prioritised": True}
 STANDING = {"evolution.plateau_rounds": 1, "evolution.plateau_improvement": 1e9}  # every generation is on a plateau
 
-REPLAYING = ("ddpg", "td3")
-"""Algorithms that learn from a replay and explore by noise."""
+REPLAYING = ("ddpg", "td3", "sac")
+"""Algorithms that learn from a replay."""
 
 
 def of_replaying(name: str) -> dict[str, tuple[Any, dict[str, Any]]]:
     """Changes of the settings that they have alike."""
     beside = {"learner.algorithm": name, f"learner.{name}.updates": 4}
-    return {
+    noise = {
+        "noise": (0.5, beside),
+        "noise_decay": (0.5, beside),
+        "noise_floor": (0.1, beside | {f"learner.{name}.noise_decay": 0.5}),
+    }
+    return ({} if name == "sac" else noise) | {
         "actor_lr": (1e-2, beside),
         "critic_lr": (1e-2, beside),
         "updates": (5, {"learner.algorithm": name}),
         "batch_size": (4, beside),
         "gamma": (0.9, beside),
         "tau": (0.5, beside),
-        "noise": (0.5, beside),
-        "noise_decay": (0.5, beside),
-        "noise_floor": (0.1, beside | {f"learner.{name}.noise_decay": 0.5}),
     }
 
 
@@ -82,6 +85,9 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learner.hindsight.batch_size": (4, {}),
     "learner.hindsight.stretches": (2, {}),
     **{f"learner.{name}.{field}": change for name in REPLAYING for field, change in of_replaying(name).items()},
+    "learner.sac.temperature": (0.1, SAC),
+    "learner.sac.temperature_lr": (0.1, SAC),
+    "learner.sac.entropy": (-4.0, SAC | {"learner.sac.temperature_lr": 0.1}),
     "learner.td3.policy_delay": (1, TD3),
     "learner.td3.target_noise": (0.01, TD3),
     "learner.td3.target_noise_clip": (0.001, TD3),

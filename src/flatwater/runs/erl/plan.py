@@ -95,7 +95,7 @@ def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     if replay.capacity >= 2 * replay.warmup and not in_hindsight:
         half = replay.capacity // 2
         yield f"replay.capacity = {half}", "replay", replace(config, replay=replace(replay, capacity=half))
-    own, least = learner.own, learner.hindsight.stretches or 1
+    own, least = learner.own, (learner.own.stretches or 1) if in_hindsight else 1
     if own.batch_size > least and own.batch_size % (2 * least) == 0:
         half, owner = own.batch_size // 2, "outcomes" if in_hindsight else "windows"
         change = f"learner.{learner.algorithm}.batch_size = {half}"

@@ -12,7 +12,7 @@ from flatwater.envs.trading.market import Market
 from flatwater.errors import ConfigError
 from flatwater.replay.rows import windows
 from flatwater.state.tree import derived, state
-from flatwater.trainers.erl.recipe import Recipe, members_at_once, stretch_count
+from flatwater.trainers.erl.recipe import Recipe, learns_from_outcomes, members_at_once, stretch_count
 
 TARGETS = 5
 """Sale targets that are resolved, evenly spaced over their range; between them the gain is taken on straight lines."""
@@ -37,9 +37,10 @@ def lesson_days(recipe: Recipe) -> range:
     champion is chosen by.
 
     Raises:
-        ConfigError: there are too few for one stretch.
+        ConfigError: there are too few, in hindsight for one stretch.
     """
-    train, hold, stretch = recipe.splits.train, recipe.config.env.trade.hold_days, stretch_days(recipe)
+    train, hold = recipe.splits.train, recipe.config.env.trade.hold_days
+    stretch = stretch_days(recipe) if learns_from_outcomes(recipe.config) else 1
     days = range(train.first, train.stop - hold)
     if len(days) < stretch:
         raise ConfigError(

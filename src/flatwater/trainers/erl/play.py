@@ -74,6 +74,10 @@ class DayActor:
             return seen.planned
         return self.actor.head(params, seen.planned, seen.missing, seen.account)
 
+    def gaussian(self, params: Params, seen: Seen) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
+        """What its actions are drawn from, where they are made day by day."""
+        return self.actor.gaussian_head(params, seen.planned, seen.missing, seen.account)
+
 
 Explore = Callable[[DayActor, Params, Seen], Float[Tensor, "P S K 2"]]
 Remember = Callable[[Moment], None]

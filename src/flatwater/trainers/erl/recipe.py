@@ -34,6 +34,7 @@ WINDOW_BYTES = 64 << 20
 
 def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torch.device) -> Recipe:
     """The networks for a market's shape."""
+    algorithm = find_algorithm(config.learner)
     actor, critic = build_trader(
         config.net,
         context=config.env.episode.context,
@@ -42,8 +43,9 @@ def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torc
         investable=market.investable,
         account=config.env.account_observation,
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
+        gaussian=algorithm.gaussian,
     )
-    return Recipe(config, actor, critic, find_algorithm(config.learner), splits, device)
+    return Recipe(config, actor, critic, algorithm, splits, device)
 
 
 def learns_from_outcomes(config: ErlConfig) -> bool:
@@ -57,7 +59,7 @@ ROWS_A_DAY = 20
 
 def stretch_count(config: ErlConfig) -> int:
     """Stretches of consecutive days in a batch: their first days bring their whole context along."""
-    learner = config.learner.hindsight
+    learner = config.learner.own
     if learner.stretches is not None:
         return learner.stretches
     most = (ROWS_A_DAY - 1) * learner.batch_size // max(1, config.env.episode.context - 1)
