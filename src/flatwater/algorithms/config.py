@@ -4,7 +4,7 @@ They stand apart from the algorithms because the command line reads them, and mu
 An algorithm of your own is a file with its settings, which name its `Algorithm`, and a field for them here.
 """
 
-from dataclasses import field, fields, replace
+from dataclasses import field, fields, is_dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.config.bounds import Bounds, Count, Number, Rate, Weight
@@ -144,7 +144,7 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         """Only the chosen algorithm's table counts; in it, what must fit together does."""
         for name in (f.name for f in fields(self)):
-            if name != self.algorithm and hasattr(getattr(self, name), "replays"):
+            if name != self.algorithm and is_dataclass(getattr(self, name)):
                 refuse_given(
                     getattr(self, name),
                     f"learner.{name}",
