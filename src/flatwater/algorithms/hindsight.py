@@ -104,7 +104,8 @@ def hindsight_loss(
 def make_update(config: LearnerConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
     """Bind an update of every member to the population's storage."""
     trained, adam, tally = len(members.tally.skipped), members.actor_adam, members.tally
-    actor, threshold = cast("DaysActor", nets.actor), cast("Threshold", nets.critic).threshold
+    actor: DaysActor = cast("Any", nets.actor)
+    known: Threshold = cast("Any", nets.critic)
     layout = actor.layout
     weights = {span: views(members.actor[slice(*span)], layout) for span in groups}
     homes = {span: views(adam.grad[slice(*span)], layout) for span in groups}
@@ -116,7 +117,7 @@ def make_update(config: LearnerConfig, nets: Networks, members: Members, groups:
         own = free(weights)
         with autocast(config, lesson.gain.device):
             action = actor.over_days(own, lesson.seen)
-        loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, threshold)
+        loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, known.threshold)
         return loss.detach(), gradients(loss / config.micro_batches, own)
 
     learn = compiled(config, learn)
