@@ -32,7 +32,7 @@ from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.play import play_
 from flatwater.trainers.loop import train_
 
-Algorithm = Literal["hindsight", "ddpg", "td3"]
+Algorithm = Literal["hindsight", "ddpg", "td3", "sac"]
 EPISODES = 20
 """Episodes of 145 days on the holdout, on which everybody is judged."""
 JUDGED = SplitConfig(validation_days=500, holdout_days=1000)
@@ -159,7 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markets", choices=[*MARKETS], nargs="+", default=[*MARKETS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--algorithm", choices=["hindsight", "ddpg", "td3"], default="hindsight")
+    parser.add_argument("--algorithm", choices=["hindsight", "ddpg", "td3", "sac"], default="hindsight")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)

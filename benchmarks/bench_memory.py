@@ -28,6 +28,7 @@ from parts import measured, told
 from rich.console import Console
 from sizes import config_of
 
+from flatwater.algorithms.config import DDPGConfig, LearnerConfig
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.metrics.reader import read_metrics
@@ -69,7 +70,7 @@ def transition() -> dict[str, Any]:
 def growth_config() -> ErlRunConfig:
     """S, 60 generations, 8 updates in each."""
     config = config_of("S", rounds=GROWS_TO)
-    return replace(config, learner=replace(config.learner, updates=SMALL_RUN_UPDATES))
+    return replace(config, learner=config.learner.with_own(updates=SMALL_RUN_UPDATES))
 
 
 def full_config(updates: int) -> ErlRunConfig:
@@ -77,7 +78,7 @@ def full_config(updates: int) -> ErlRunConfig:
     config = config_of("FULL", rounds=5)
     return replace(
         config,
-        learner=replace(config.learner, updates=updates),
+        learner=LearnerConfig(algorithm="ddpg", ddpg=DDPGConfig(updates=updates)),
         replay=replace(config.replay, warmup=config.replay.capacity),
         checkpoints=CheckpointConfig(keep=1),
     )

@@ -44,7 +44,7 @@ def config_of(options: argparse.Namespace) -> ErlRunConfig:
         panel=str(options.panel.resolve()),
         population=PopulationConfig(size=MEMBERS),
     )
-    return replace(config, learner=replace(config.learner, updates=options.updates))
+    return replace(config, learner=config.learner.with_own(updates=options.updates))
 
 
 def in_process(options: argparse.Namespace) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--panel", type=Path, default=PANEL)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--updates", type=int, default=ErlRunConfig().learner.updates)
+    parser.add_argument("--updates", type=int, default=ErlRunConfig().learner.own.updates)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--run", type=Path, help="keep the run in this folder; left out, it is removed")

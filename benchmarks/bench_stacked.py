@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss, relu
 
-from flatwater.learners.config import LearnerConfig
-from flatwater.learners.ddpg import make_update
-from flatwater.learners.learner import build_learner
+from flatwater.algorithms.api import Networks, Setting
+from flatwater.algorithms.config import DDPGConfig, LearnerConfig
+from flatwater.algorithms.ddpg import build, make_update
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.batch import Batch
 
@@ -105,16 +105,12 @@ def stacked(hidden: tuple[int, int], batch: Batch, *, compiled: bool) -> Callabl
         algorithm="ddpg",
         weight_decay=0.0,
         grad_clip=0.0,
-        micro_batches=1,
-        batch_size=batch_size,
         compile=compiled,
-        gamma=GAMMA,
-        tau=TAU,
+        ddpg=DDPGConfig(batch_size=batch_size, gamma=GAMMA, tau=TAU),
     )
-    actor, critic = MLPActor(OBS, ACTION, hidden), MLPCritic(OBS, ACTION, hidden)
-    rng, cpu = torch.Generator().manual_seed(0), torch.device("cpu")
-    learner = build_learner(config, actor, critic, members=members, rng=rng, device=cpu)
-    update_ = make_update(config, actor, critic, learner)
+    nets = Networks(MLPActor(OBS, ACTION, hidden), MLPCritic(OBS, ACTION, hidden))
+    setting = Setting(members=members, rng=torch.Generator().manual_seed(0), device=torch.device("cpu"))
+    update_ = make_update(config, nets, build(config, nets, setting), [(0, members)])
     return lambda: consume(update_([lambda _low, _high: batch]))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from sizes import config_of
 
+from flatwater.algorithms.config import DDPGConfig, LearnerConfig, TD3Config
 from flatwater.memory.ledger import Statement
 from flatwater.memory.planner import Plan
 from flatwater.recipes.erl import plan
@@ -32,7 +33,7 @@ def small() -> ErlRunConfig:
         panel="synthetic:8x400",
         splits=replace(config.splits, holdout_days=60, validation_days=60),
         env=replace(config.env, episode=episode),
-        learner=replace(config.learner, updates=4, batch_size=16),
+        learner=LearnerConfig(algorithm="ddpg", ddpg=DDPGConfig(updates=4, batch_size=16)),
         replay=ReplayConfig(capacity=2_000, warmup=200),
     )
 
@@ -42,7 +43,7 @@ def recipes() -> dict[str, ErlRunConfig]:
     base = small()
     return {
         "ddpg": base,
-        "td3": replace(base, learner=replace(base.learner, algorithm="td3")),
+        "td3": replace(base, learner=LearnerConfig(algorithm="td3", td3=TD3Config(updates=4, batch_size=16))),
         "prioritised": replace(base, replay=replace(base.replay, prioritised=True)),
         "account": replace(base, env=replace(base.env, account_observation=True)),
         "bf16": replace(base, learner=replace(base.learner, autocast="bf16")),

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.learners.config import LearnerConfig
-from flatwater.learners.ddpg import make_update
-from flatwater.learners.learner import Learner, build_learner
-from flatwater.learners.noise import perturb
+from flatwater.algorithms.api import Members, Networks, Setting, perturb
+from flatwater.algorithms.config import DDPGConfig, LearnerConfig
+from flatwater.algorithms.ddpg import build, make_update
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
@@ -30,11 +29,12 @@ VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
 CPU = torch.device("cpu")
 MEMBERS, STEPS, TORQUE = 4, 200, 2.0
 ACTOR, CRITIC = MLPActor(3, 1, (64, 64)), MLPCritic(3, 1, (64, 64))
-CONFIG = LearnerConfig(algorithm="ddpg", weight_decay=0.0, grad_clip=0.0, batch_size=128)
+OWN = DDPGConfig(batch_size=128, actor_lr=2e-3, critic_lr=1e-3)
+CONFIG = LearnerConfig(algorithm="ddpg", weight_decay=0.0, grad_clip=0.0, ddpg=OWN)
 
 
 def play_(
-    ring: Ring, learner: Learner, envs: VectorEnv, rng: torch.Generator, learn_: Callable[[], None]
+    ring: Ring, learner: Members, envs: VectorEnv, rng: torch.Generator, learn_: Callable[[], None]
 ) -> np.ndarray:
     """One episode of each member in its own env, with an update of all members after each step; the returns."""
     params = views(learner.actor, ACTOR.layout)
@@ -44,7 +44,7 @@ def play_(
     for _ in range(STEPS):
         with torch.no_grad():
             action = ACTOR(params, torch.from_numpy(obs).unsqueeze(1)).squeeze(1)
-        action = perturb(action, torch.tensor(CONFIG.noise), rng)
+        action = perturb(action, OWN.noise, rng)
         obs, reward, terminated, truncated, _ = envs.step(TORQUE * action.numpy())
         append_(ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=obs)
         returns += reward
@@ -64,11 +64,12 @@ def main() -> None:
     spaces = envs.single_observation_space, envs.single_action_space
     ring = build_ring(ReplayConfig(capacity=20_000), *spaces, envs=MEMBERS, device=CPU)
     rngs = {name: generator(options.seed, name, CPU) for name in ("weights", "noise", "replay")}
-    learner = build_learner(CONFIG, ACTOR, CRITIC, members=MEMBERS, extra=0, rng=rngs["weights"], device=CPU)
-    update_ = make_update(CONFIG, ACTOR, CRITIC, learner)
+    nets = Networks(ACTOR, CRITIC)
+    learner = build(CONFIG, nets, Setting(members=MEMBERS, extra=0, rng=rngs["weights"], device=CPU))
+    update_ = make_update(CONFIG, nets, learner, [(0, MEMBERS)])
 
     def learn_() -> None:
-        index: Tensor = draw(ring, (MEMBERS, CONFIG.batch_size), rngs["replay"]).index
+        index: Tensor = draw(ring, (MEMBERS, OWN.batch_size), rngs["replay"]).index
 
         def batch(low: int, high: int) -> Batch:
             return gather(ring, index[low:high])

@@ -73,6 +73,10 @@ def test_a_configuration_page_leaves_nothing_out(page: str, config: object) -> N
     assert kept <= set(together.splitlines())
 
 
+EARLY = ("--replay.warmup", "100")
+"""A run of two generations plays too little for the replay's default."""
+
+
 def small_run(folder: Path, *options: str) -> RunFolder:
     cache = pytest.MonkeyPatch()
     cache.setenv("XDG_CACHE_HOME", str(folder.parent))
@@ -91,17 +95,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """The same, learning from what was played."""
-    return small_run(tmp_path_factory.mktemp("docs") / "run", "--learner.algorithm", "ddpg")
+    return small_run(tmp_path_factory.mktemp("docs") / "run", "--learner.algorithm", "ddpg", *EARLY)
 
 
-def test_every_metric_is_explained_and_every_explained_metric_is_written(run: RunFolder, replayed: RunFolder) -> None:
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The same with actions that are drawn."""
+    return small_run(tmp_path_factory.mktemp("docs") / "run", "--learner.algorithm", "sac", *EARLY)
+
+
+def test_every_metric_is_explained_and_every_explained_metric_is_written(
+    run: RunFolder, replayed: RunFolder, drawn: RunFolder
+) -> None:
     page = (ROOT / "docs" / "run-folder.md").read_text()
     tables = page.split("<!-- metrics:")[1].split("<!-- end of metrics -->")[0]
     explained = {
         name for row in re.findall(r"^\| (`.*?) \|", tables, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
     }
     written = set[str]()
-    for each in (run, replayed):
+    for each in (run, replayed, drawn):
         owners = {f"memory/{owner}" for owner in grouped(json.loads(each.plan.read_text())["owners"], depth=2)}
         written |= set(read_metrics(each.metrics)) - owners
     assert explained - {"memory/<owner>", "memory/replay.action"} == written

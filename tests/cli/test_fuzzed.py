@@ -17,7 +17,7 @@ from flatwater.cli.main import COMMANDS, main
 
 SMALL = ["--panel", "synthetic:4x260", "--env.episode.context", "20", "--env.episode.trading-days", "15"]
 SMALL += ["--env.episode.settlement-days", "5", "--splits.holdout-days", "40", "--splits.validation-days", "40"]
-TINY = {"erl": [*SMALL, "--population.size", "2", "--replay.capacity", "2000"], "grow": ["--envs", "4"], "teach": []}
+TINY = {"erl": [*SMALL, "--population.size", "2"], "grow": ["--envs", "2"], "teach": [], "ppo": []}
 TINY["study"] = TINY["erl"]
 HELD_BACK = {"train": ["--budget", "1KiB"], "study": ["--budget", "1KiB"], "sweep": ["--space", "space.toml"]}
 SOUND_CODES = {0, 2, 3}

@@ -125,7 +125,7 @@ def test_a_ramp_without_a_slope_jumps() -> None:
         ("seed = " + "[" * 5000, "nested too deeply"),
         (".".join(["a"] * 20_000) + " = 1", "there is no such setting"),
         ('device = "a\\u0000b"', "without the NUL character"),
-        ("[learner]\nactor_lr = inf", "learner.actor_lr = inf: must be above 0 and at most 100"),
+        ("[learner.ddpg]\nactor_lr = inf", "learner.ddpg.actor_lr = inf: must be above 0 and at most 100"),
         ("threads = 1_000_000_000", "threads = 1000000000: must be 0 to 1024"),
     ],
 )

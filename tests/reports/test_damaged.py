@@ -39,8 +39,8 @@ HOSTILE = (
 )
 OPTIONS = "--panel synthetic:4x260 --threads 1 --population.size 2 --evaluation.train-slices 2 --env.episode.context 20"
 OPTIONS += " --evaluation.validation-slices 2 --env.episode.trading-days 15 --env.episode.settlement-days 5"
-OPTIONS += " --env.trade.hold-days 5 --splits.holdout-days 40 --splits.validation-days 40 --learner.updates 2"
-OPTIONS += " --learner.batch-size 8 --net.channels 4 --net.hidden 8 --replay.capacity 300 --replay.warmup 50"
+OPTIONS += " --env.trade.hold-days 5 --splits.holdout-days 40 --splits.validation-days 40 --learner.hindsight.updates 2"
+OPTIONS += " --learner.hindsight.batch-size 8 --net.channels 4 --net.hidden 8"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from flatwater.cli.main import main
 
-TINY = [
+SIZE = [
     "--panel",
     "synthetic:6x260",
     "--threads",
@@ -33,19 +33,22 @@ TINY = [
     "40",
     "--splits.validation-days",
     "40",
-    "--learner.updates",
-    "2",
-    "--learner.batch-size",
-    "8",
     "--net.channels",
     "4",
     "--net.hidden",
     "8",
-    "--replay.capacity",
-    "300",
-    "--replay.warmup",
-    "50",
 ]
+
+
+def tiny_of(algorithm: str) -> list[str]:
+    """The options of a small run of an algorithm."""
+    own = f"--learner.{algorithm}"
+    learner = ["--learner.algorithm", algorithm, f"{own}.updates", "2", f"{own}.batch-size", "8"]
+    replay = [] if algorithm == "hindsight" else ["--replay.capacity", "300", "--replay.warmup", "50"]
+    return [*SIZE, *learner, *replay]
+
+
+TINY = tiny_of("hindsight")
 
 TINY_GROW = [
     "--threads",
@@ -130,20 +133,27 @@ def tiny() -> list[str]:
     return [*TINY]
 
 
+@pytest.fixture
+def replayed() -> list[str]:
+    """The options of a small run that learns from a replay."""
+    return tiny_of("ddpg")
+
+
 _trained: dict[tuple[str, ...], Path] = {}
 
 
 @pytest.fixture
 def train(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A small run, trained to its end: `train("name", "--rounds", "3")` gives its folder.
+    """A small run, trained to its end: `train("name", "--rounds", "3", algorithm="td3")` gives its folder.
 
     Runs with the same options are the same (`test_resume.py`), so they are trained once and copied.
     """
 
-    def trained(name: str, *options: str) -> Path:
+    def trained(name: str, *more: str, algorithm: str = "hindsight") -> Path:
+        options = (*tiny_of(algorithm), *more)
         if options not in _trained:
             folder = tmp_path_factory.mktemp("trained") / "run"
-            assert main(["train", "erl", *TINY, "--run", str(folder), *options]) == 0
+            assert main(["train", "erl", *options, "--run", str(folder)]) == 0
             _trained[options] = folder
         shutil.copytree(_trained[options], tmp_path / name)
         return tmp_path / name

@@ -1,7 +1,8 @@
 """Trains nothing, in milliseconds: speaks as a trial's process does and leaves the numbers of a run.
 
-The value of a round is the setting `learner.noise` plus the round, so trials are ordered by that setting alone. A trial
-with a large `net.hidden` does not fit. In the round that the file HOLD names it says so in the file HELD, and waits.
+The value of a round is the setting `learner.ddpg.noise` plus the round: trials are ordered by that setting alone. A
+trial with a large `net.hidden` does not fit. In the round that the file HOLD names it says so in the file HELD, and
+waits.
 """
 
 import json
@@ -32,7 +33,7 @@ def main() -> dict[str, object]:
     done = len(metrics.read_text().splitlines()) if metrics.exists() else 0
     for n in range(done + 1, config["rounds"] + 1):
         with metrics.open("a") as file:
-            file.write(json.dumps({"round": n, "validation/champion": config["learner"]["noise"] + n}) + "\n")
+            file.write(json.dumps({"round": n, "validation/champion": config["learner"]["ddpg"]["noise"] + n}) + "\n")
         if HOLD.exists() and n == int(HOLD.read_text()):
             HELD.touch()
             while not stopped and os.getppid() == order["parent"]:

@@ -27,7 +27,7 @@ from flatwater.recipes.erl.run import compose
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs.contract import Contract
 
-options = [*sys.argv[1:], "--learner.algorithm", "ddpg", "--replay.windows", "stored", "--replay.capacity", "10000"]
+options = [*sys.argv[1:], "--replay.windows", "stored", "--replay.capacity", "10000"]
 composition = compose(interface_of(("train", "erl")).read("train erl", options).settings())
 contract, path = Contract(composition.trainer.run, composition.plan, torch.device("cpu")), "replay.windows.seen"
 windows = composition.trainer.run.replay.windows.seen
@@ -52,9 +52,9 @@ def test_a_touched_state_is_owned_whole(tiny: list[str]) -> None:
     assert statement.explained > 0.97
 
 
-def test_untouched_windows_are_owned_once_they_are_written(tiny: list[str]) -> None:
+def test_untouched_windows_are_owned_once_they_are_written(replayed: list[str]) -> None:
     """In a process of its own: an allocator that has trained before may hand out pages that were touched."""
-    ended = subprocess.run([sys.executable, "-c", UNTOUCHED, *tiny], capture_output=True, text=True, check=False)
+    ended = subprocess.run([sys.executable, "-c", UNTOUCHED, *replayed], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     size, before, quarter, whole, full = json.loads(ended.stdout)
     assert before < 64 << 10

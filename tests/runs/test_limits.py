@@ -12,7 +12,7 @@ import pytest
 
 FLATWATER = (sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())")
 LIMIT = 1 << 30
-LARGE = ("--learner.algorithm", "ddpg", "--replay.capacity", "100000000")
+LARGE = ("--replay.capacity", "100000000")
 GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -30,8 +30,8 @@ def group() -> Iterator[Path]:
     folder.rmdir()
 
 
-def refused(tiny: list[str], run: Path, bound: Callable[[], object]) -> str:
-    command = [*FLATWATER, "train", "erl", *tiny, *LARGE, "--run", str(run)]
+def refused(replayed: list[str], run: Path, bound: Callable[[], object]) -> str:
+    command = [*FLATWATER, "train", "erl", *replayed, *LARGE, "--run", str(run)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=bound)
     assert ended.returncode == 3, (ended.returncode, ended.stderr[-2000:])
     assert not run.exists()
@@ -39,15 +39,17 @@ def refused(tiny: list[str], run: Path, bound: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(("kind", "name"), [("RLIMIT_AS", "ulimit -v"), ("RLIMIT_DATA", "ulimit -d")])
-def test_a_limit_of_the_shell_is_told_before_the_start(kind: str, name: str, tiny: list[str], tmp_path: Path) -> None:
+def test_a_limit_of_the_shell_is_told_before_the_start(
+    kind: str, name: str, replayed: list[str], tmp_path: Path
+) -> None:
     size = 6 * LIMIT if kind == "RLIMIT_AS" else 2 * LIMIT  # torch reserves addresses that it never uses
     number = vars(resource)[kind]
-    said = refused(tiny, tmp_path / "run", lambda: resource.setrlimit(number, (size, size)))
+    said = refused(replayed, tmp_path / "run", lambda: resource.setrlimit(number, (size, size)))
     assert name in said
     assert "replay" in said
 
 
-def test_a_limit_of_a_control_group_is_told_before_the_start(group: Path, tiny: list[str], tmp_path: Path) -> None:
-    said = refused(tiny, tmp_path / "run", lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+def test_a_limit_of_a_control_group_is_told_before_the_start(group: Path, replayed: list[str], tmp_path: Path) -> None:
+    said = refused(replayed, tmp_path / "run", lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
     assert "cgroup" in said
     assert "replay" in said

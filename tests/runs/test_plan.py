@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from flatwater.algorithms.config import DDPGConfig, HindsightConfig, LearnerConfig, SACConfig, TD3Config
 from flatwater.cli.main import interface_of, main
-from flatwater.learners.config import LearnerConfig
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.panel.locate import load_panel
 from flatwater.recipes.erl.config import ErlRunConfig
@@ -18,8 +19,6 @@ from flatwater.replay.config import ReplayConfig
 from flatwater.state.tree import nbytes
 
 CPU = torch.device("cpu")
-DDPG = ["--learner.algorithm", "ddpg"]
-"""A run with a replay."""
 
 
 @pytest.fixture
@@ -29,15 +28,18 @@ def config(tiny: list[str]) -> ErlRunConfig:
 
 def variants() -> dict[str, dict[str, object]]:
     replay = ReplayConfig(capacity=300, warmup=50)
-    ddpg = LearnerConfig(algorithm="ddpg", updates=2, batch_size=8)
+    small: dict[str, Any] = {"updates": 2, "batch_size": 8}
+    ddpg = LearnerConfig(algorithm="ddpg", ddpg=DDPGConfig(**small))
+    td3 = LearnerConfig(algorithm="td3", td3=TD3Config(**small))
     return {
         "plain": {},
-        "bf16": {"learner": replace(ddpg, algorithm="hindsight", autocast="bf16")},
-        "ddpg": {"learner": ddpg},
-        "td3": {"learner": replace(ddpg, algorithm="td3")},
+        "bf16": {"learner": LearnerConfig(hindsight=HindsightConfig(**small), autocast="bf16")},
+        "ddpg": {"learner": ddpg, "replay": replay},
+        "td3": {"learner": td3, "replay": replay},
+        "sac": {"learner": LearnerConfig(algorithm="sac", sac=SACConfig(**small)), "replay": replay},
         "prioritised": {"learner": ddpg, "replay": replace(replay, prioritised=True)},
         "stored windows": {"learner": ddpg, "replay": replace(replay, windows="stored")},
-        "ddpg, bf16 and compiled": {"learner": replace(ddpg, autocast="bf16", compile=True)},
+        "ddpg, bf16 and compiled": {"learner": replace(ddpg, autocast="bf16", compile=True), "replay": replay},
     }
 
 
@@ -51,7 +53,7 @@ def test_a_phase_was_tried_out_and_takes_something(config: ErlRunConfig) -> None
     plan = plan_erl(config, load_panel(config.panel), CPU)
     assert plan.transients.keys() == {"evaluate", "validate", "learn", "evolve"}
     assert min(plan.transients.values()) > 1000
-    more = replace(config, learner=replace(config.learner, batch_size=64))
+    more = replace(config, learner=config.learner.with_own(batch_size=64))
     assert plan_erl(more, load_panel(config.panel), CPU).transients["learn"] > 2 * plan.transients["learn"]
 
 
@@ -59,7 +61,7 @@ def test_a_plan_of_a_terabyte_allocates_nothing(config: ErlRunConfig) -> None:
     panel = load_panel(config.panel)
     outline(config, panel)
     before = resident_bytes()
-    learner = replace(config.learner, algorithm="ddpg")
+    learner = LearnerConfig(algorithm="ddpg")
     large = replace(config, learner=learner, replay=ReplayConfig(capacity=2_000_000_000))
     _, run = outline(large, panel)
     assert sum(nbytes(run).values()) > 1e11
@@ -91,9 +93,9 @@ def test_the_table_fits_and_names_owners_limits_and_budget(tiny: list[str], caps
 
 
 def test_what_does_not_fit_exits_with_3_and_says_what_to_change(
-    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    replayed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [*tiny, *DDPG, "--replay.windows", "stored", "--replay.capacity", "50000", "--budget", "300MiB"]
+    options = [*replayed, "--replay.windows", "stored", "--replay.capacity", "50000", "--budget", "300MiB"]
     assert main(["plan", "erl", *options]) == 3
     said = capsys.readouterr().out
     assert "it does not fit" in said
@@ -106,10 +108,10 @@ def test_what_does_not_fit_exits_with_3_and_says_what_to_change(
 
 @pytest.mark.parametrize("windows", ["rows", "stored"])
 def test_what_the_system_refuses_is_told_with_owners_and_remedy(
-    tiny: list[str], windows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    replayed: list[str], windows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [*DDPG, "--replay.windows", windows, "--replay.capacity", "500000000000", "--start-over-budget"]
-    assert main(["train", "erl", *tiny, *options, "--run", str(tmp_path / "run")]) == 3
+    options = ["--replay.windows", windows, "--replay.capacity", "500000000000", "--start-over-budget"]
+    assert main(["train", "erl", *replayed, *options, "--run", str(tmp_path / "run")]) == 3
     assert "the system refuses" in capsys.readouterr().err
 
 

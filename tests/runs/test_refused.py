@@ -15,14 +15,14 @@ FILES = {
     "short.csv": HEAD + "".join(f"2000-01-{day:02},1,2\n" for day in range(1, 32)),
     "none.safetensors": "something else",
     "unknown.toml": "sead = 4",
-    "wrong.toml": "[learner]\ngamma = 7",
+    "wrong.toml": "[learner]\ngrad_clip = -7",
     "broken.toml": "seed = \n",
 }
 SHARED = {
     "an unknown option": "--sed 3",
     "no number": "--seed x",
     "a number beyond all": "--rounds 99999999999999999999",
-    "a rate that is none": "--learner.gamma nan",
+    "a rate that is none": "--learner.grad-clip nan",
     "a budget that is none": "--budget 0",
     "a device that is none": "--device abacus",
     "a device that is not here": "--device cuda:99",
@@ -92,7 +92,7 @@ def _place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETRC", "no.netrc")
     for name, text in FILES.items():
         Path(name).write_text(text)
-    Path("space.toml").write_text("[learner.gamma]\nlow = 0.9\nhigh = 0.99\n")
+    Path("space.toml").write_text("[learner.grad_clip]\nlow = 0.9\nhigh = 0.99\n")
 
 
 def refused(command: str, kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -24,10 +24,11 @@ def test_two_generations_and_two_more_are_four(train: Train, same: Same) -> None
     same(whole, parted)
 
 
-def test_with_every_option_that_keeps_state(train: Train, same: Same) -> None:
-    options = ("--learner.algorithm", "td3", "--replay.prioritised", "--env.account-observation", "--rounds", "3")
-    whole = train("whole", *options, "--evolution.plateau-rounds", "1")
-    parted = train("parted", *options, "--evolution.plateau-rounds", "1", "--rounds", "1")
+@pytest.mark.parametrize("algorithm", ["td3", "sac"])
+def test_with_every_option_that_keeps_state(train: Train, same: Same, algorithm: str) -> None:
+    options = ("--replay.prioritised", "--env.account-observation", "--rounds", "3")
+    whole = train("whole", *options, "--evolution.plateau-rounds", "1", algorithm=algorithm)
+    parted = train("parted", *options, "--evolution.plateau-rounds", "1", "--rounds", "1", algorithm=algorithm)
     assert main(["resume", str(parted), "--rounds", "3"]) == 0
     same(whole, parted)
 
@@ -67,7 +68,7 @@ def test_one_configuration_is_one_run(train: Train, same: Same, tiny: list[str],
 
 
 def test_the_configuration_of_a_run_repeats_it(train: Train, same: Same, tmp_path: Path) -> None:
-    first = train("first", "--rounds", "2", "--seed", "7", "--learner.gamma", "0.9")
+    first = train("first", "--rounds", "2", "--seed", "7", "--learner.grad-clip", "0.9")
     again = tmp_path / "again"
     assert main(["train", "erl", "--config", str(first / "config.toml"), "--run", str(again)]) == 0
     assert (first / "config.toml").read_bytes() == (again / "config.toml").read_bytes()
@@ -118,13 +119,15 @@ def test_another_configuration_is_refused_with_the_differences(
     run = train("run", "--rounds", "1")
     config = run / "config.toml"
     written = config.read_text()
-    assert "\ngamma = 0.99\n" in written
+    assert "\ngrad_clip = 1.0\n" in written
     assert "\nseed = 0\n" in written
-    config.write_text(written.replace("\ngamma = 0.99\n", "\ngamma = 0.5\n").replace("\nseed = 0\n", "\nseed = 4\n"))
+    config.write_text(
+        written.replace("\ngrad_clip = 1.0\n", "\ngrad_clip = 0.5\n").replace("\nseed = 0\n", "\nseed = 4\n")
+    )
     for command in (["resume", str(run), "--rounds", "2"], ["evaluate", str(run)]):
         assert main(command) == 2
         said = capsys.readouterr().err
-        assert "config.learner.gamma: 0.99 in the checkpoint, 0.5 now" in said
+        assert "config.learner.grad_clip: 1 in the checkpoint, 0.5 now" in said
         assert "config.seed: 0 in the checkpoint, 4 now" in said
         assert str(config) in said
     config.write_text(written)

@@ -18,7 +18,7 @@ from flatwater.cli.main import main
 
 Train = Callable[..., Path]
 Same = Callable[[Path, Path], None]
-LONG = ("--learner.updates", "200", "--rounds", "2")
+LONG = ("--learner.hindsight.updates", "200", "--rounds", "2")
 """Enough updates for a signal to meet one of them on a machine that is busy."""
 CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 138, signal.SIGINT: 0}
 FLATWATER = (sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())")

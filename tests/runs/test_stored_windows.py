@@ -6,8 +6,6 @@ from pathlib import Path
 
 from flatwater.cli.main import main
 
-DDPG = ("--learner.algorithm", "ddpg")
-
 
 def leaves(run: Path) -> dict[str, str]:
     newest = max((run / "checkpoints").glob("*.json"))
@@ -15,14 +13,14 @@ def leaves(run: Path) -> dict[str, str]:
 
 
 def test_both_ways_learn_the_same(train: Callable[..., Path]) -> None:
-    rows = train("rows", *DDPG, "--rounds", "3")
-    stored = train("stored", *DDPG, "--rounds", "3", "--replay.windows", "stored")
+    rows = train("rows", "--rounds", "3", algorithm="ddpg")
+    stored = train("stored", "--rounds", "3", "--replay.windows", "stored", algorithm="ddpg")
     assert "replay.row" in leaves(rows)
     assert leaves(rows) == {path: digest for path, digest in leaves(stored).items() if path != "replay.windows"}
 
 
 def test_a_resumed_run_has_its_windows_again(train: Callable[..., Path]) -> None:
-    whole = train("whole", *DDPG, "--rounds", "3", "--replay.windows", "stored")
-    halves = train("halves", *DDPG, "--rounds", "2", "--replay.windows", "stored")
+    whole = train("whole", "--rounds", "3", "--replay.windows", "stored", algorithm="ddpg")
+    halves = train("halves", "--rounds", "2", "--replay.windows", "stored", algorithm="ddpg")
     assert main(["resume", str(halves), "--rounds", "3"]) == 0
     assert leaves(whole) == leaves(halves)

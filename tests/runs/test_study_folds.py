@@ -29,7 +29,7 @@ SMALL = {
     "evaluation": {"train_slices": 2, "validation_slices": 2},
     "env": {"episode": {"trading_days": 15, "settlement_days": 5}, "trade": {"hold_days": 5}},
     "net": {"channels": 4, "hidden": 8},
-    "learner": {"updates": 2, "batch_size": 8},
+    "learner": {"hindsight": {"updates": 2, "batch_size": 8}},
 }
 
 

@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 from signalled import signal_when
 
+from flatwater.algorithms.config import LearnerConfig
 from flatwater.cli.main import main
 from flatwater.config.toml import load_config
 from flatwater.errors import ConfigError, RunError
@@ -34,8 +35,8 @@ from flatwater.sweeps.outcome import SweepOutcome
 from flatwater.sweeps.sweep import sweep
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_trial.py")))
-NOISE = "[learner.noise]\nlow = 0.01\nhigh = 1.0\nlog = true\n"
-BASE = ErlRunConfig(rounds=4, threads=1, seed=5)
+NOISE = "[learner.ddpg.noise]\nlow = 0.01\nhigh = 1.0\nlog = true\n"
+BASE = ErlRunConfig(rounds=4, threads=1, seed=5, learner=LearnerConfig(algorithm="ddpg"))
 
 
 @pytest.fixture(autouse=True)
@@ -83,15 +84,15 @@ def test_trials_without_an_evaluation_are_not_begun(config: GrowRunConfig | Teac
 
 def test_the_best_trial_is_the_one_with_the_highest_last_value_and_its_configuration_is_written() -> None:
     outcome, said = swept(order())
-    noises = [line.settings["learner.noise"] for line in outcome.lines]
+    noises = [line.settings["learner.ddpg.noise"] for line in outcome.lines]
     assert [line.number for line in outcome.lines] == [1, 2, 3]
     assert all(0.01 <= noise <= 1 for noise in noises)
     assert len({*noises}) == 3
     assert [line.value for line in outcome.lines] == [noise + 4 for noise in noises]
     assert outcome.best is not None
-    assert outcome.best.settings["learner.noise"] == max(noises)
+    assert outcome.best.settings["learner.ddpg.noise"] == max(noises)
     best = load_config(ErlRunConfig, Path("s/best.toml"))
-    assert best.learner.noise == max(noises)
+    assert best.learner.ddpg.noise == max(noises)
     assert (best.rounds, best.seed) == (4, 5)
     assert json.loads(Path("s/sweep.json").read_text()) == json.loads(json.dumps(outcome.to_json()))
     assert said.count("finished after round 4") == 3
@@ -109,8 +110,8 @@ def test_a_trial_that_falls_behind_is_pruned() -> None:
     pruned = [line for line in first.lines if line.state == "pruned"]
     assert pruned
     for line in pruned:
-        before = [other.settings["learner.noise"] for other in first.lines[: line.number - 1]]
-        assert line.settings["learner.noise"] < max(before)
+        before = [other.settings["learner.ddpg.noise"] for other in first.lines[: line.number - 1]]
+        assert line.settings["learner.ddpg.noise"] < max(before)
         assert line.number > 4, "four trials are trained to their end first"
         assert line.round == 1, "a quarter of all"
 
@@ -283,10 +284,10 @@ def test_real_trials_are_runs_and_the_command_goes_on_after_a_kill(
 
 
 @pytest.mark.slow
-def test_a_trial_over_its_budget_is_not_started(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_over_its_budget_is_not_started(replayed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("space.toml").write_text("[replay.capacity]\nchoices = [300, 4000000000]\n")
     command = ["sweep", "erl", "--space", "space.toml", "--trials", "2", "--rounds", "1", "--run", "s", "--seed", "4"]
-    assert main([*command, *tiny, "--learner.algorithm", "ddpg", "--json"]) == 0
+    assert main([*command, *replayed, "--json"]) == 0
     fits, large = json.loads(capsys.readouterr().out)["trials"]
     assert (fits["settings"], fits["state"]) == ({"replay.capacity": 300}, "finished")
     assert (large["settings"], large["state"]) == ({"replay.capacity": 4_000_000_000}, "failed")

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from flatwater.algorithms.config import LearnerConfig
 from flatwater.errors import ConfigError
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.sweeps.space import Choices, Range, configured, read_space
 
-BASE = ErlRunConfig()
+BASE = ErlRunConfig(learner=LearnerConfig(algorithm="ddpg"))
 
 
 def space_of(text: str, base: object = BASE) -> object:
@@ -22,19 +23,19 @@ def test_every_form_is_read() -> None:
     assert space_of(
         """
         observation_features.choices = [["close"], ["close", "rsi"]]
-        [learner.noise]
+        [learner.ddpg.noise]
         low = 1e-2
         high = 1
         log = true
-        [learner]
+        [learner.ddpg]
         updates = {low = 10, high = 50, step = 20}
         [replay]
         windows.choices = ["rows", "stored"]
         """
     ) == {
         "observation_features": Choices((["close"], ["close", "rsi"])),
-        "learner.noise": Range(low=0.01, high=1.0, log=True, whole=False),
-        "learner.updates": Range(low=10, high=50, step=20, whole=True),
+        "learner.ddpg.noise": Range(low=0.01, high=1.0, log=True, whole=False),
+        "learner.ddpg.updates": Range(low=10, high=50, step=20, whole=True),
         "replay.windows": Choices(("rows", "stored")),
     }
 
@@ -47,32 +48,59 @@ def test_the_space_of_another_kind_of_run_is_checked_against_its_own_configurati
     ("text", "told"),
     [
         ("", "names no setting"),
-        ("[learner.nois]\nlow = 1\nhigh = 2", r'\[learner\.nois\]: there is no such setting. Did you mean "noise"\?'),
-        ("[lerner.noise]\nlow = 1\nhigh = 2", r'\[lerner\]: there is no such setting. Did you mean "learner"\?'),
+        (
+            "[learner.ddpg.nois]\nlow = 1\nhigh = 2",
+            r'\[learner\.ddpg\.nois\]: there is no such setting. Did you mean "noise"\?',
+        ),
+        ("[lerner.ddpg.noise]\nlow = 1\nhigh = 2", r'\[lerner\]: there is no such setting. Did you mean "learner"\?'),
         ("[rounds]\nlow = 1\nhigh = 2", r"\[rounds\]: is the same for all trials"),
         ("[trackers]\nchoices = [[]]", r"\[trackers\]: is the same for all trials"),
-        ("[learner]\nnoise = 3", r"learner\.noise = 3: must be a table \[learner\.noise\]"),
-        ("[learner.noise]\nlow = 0.1\nhi = 2", r'\[learner\.noise\] hi: there is no such key. Did you mean "high"\?'),
-        ("[learner.noise]\nlow = 0.1", r"\[learner\.noise\] high: is missing"),
-        ("[learner.noise]\nlow = 2\nhigh = 1", r"\[learner\.noise\] high = 1\.0: must be more than low \(2\.0\)"),
-        ("[learner.noise]\nlow = 0\nhigh = 1\nlog = true", r"\[learner\.noise\] low = 0\.0: must be more than 0 where"),
-        ("[learner.noise]\nlow = 0.1\nhigh = 1\nlog = 1", r"\[learner\.noise\] log = 1: must be true or false"),
-        ("[learner.noise]\nlow = 0.1\nhigh = inf", r"\[learner\.noise\] high = inf: must be finite"),
-        ("[learner.noise]\nlow = 0.1\nhigh = 1\nstep = 0.4", r"\[learner\.noise\] high = 1\.0: must be low .* steps"),
-        ("[learner.noise]\nlow = 0.1\nhigh = 1\nstep = 0", r"\[learner\.noise\] step = 0\.0: must be more than 0"),
+        ("[learner.ddpg]\nnoise = 3", r"learner\.ddpg\.noise = 3: must be a table \[learner\.ddpg\.noise\]"),
         (
-            "[learner.updates]\nlow = 1\nhigh = 9\nstep = 2\nlog = true",
-            r"\[learner\.updates\] step = 2: must be left out where log = true",
+            "[learner.ddpg.noise]\nlow = 0.1\nhi = 2",
+            r'\[learner\.ddpg\.noise\] hi: there is no such key. Did you mean "high"\?',
         ),
-        ("[learner.updates]\nlow = 1.5\nhigh = 9", r"\[learner\.updates\] low = 1\.5: must be a whole number"),
-        ("[learner.noise]\nlow = 'a'\nhigh = 1", r"\[learner\.noise\] low = 'a': must be a number, not text"),
+        ("[learner.ddpg.noise]\nlow = 0.1", r"\[learner\.ddpg\.noise\] high: is missing"),
+        (
+            "[learner.ddpg.noise]\nlow = 2\nhigh = 1",
+            r"\[learner\.ddpg\.noise\] high = 1\.0: must be more than low \(2\.0\)",
+        ),
+        (
+            "[learner.ddpg.noise]\nlow = 0\nhigh = 1\nlog = true",
+            r"\[learner\.ddpg\.noise\] low = 0\.0: must be more than 0 where",
+        ),
+        (
+            "[learner.ddpg.noise]\nlow = 0.1\nhigh = 1\nlog = 1",
+            r"\[learner\.ddpg\.noise\] log = 1: must be true or false",
+        ),
+        ("[learner.ddpg.noise]\nlow = 0.1\nhigh = inf", r"\[learner\.ddpg\.noise\] high = inf: must be finite"),
+        (
+            "[learner.ddpg.noise]\nlow = 0.1\nhigh = 1\nstep = 0.4",
+            r"\[learner\.ddpg\.noise\] high = 1\.0: must be low .* steps",
+        ),
+        (
+            "[learner.ddpg.noise]\nlow = 0.1\nhigh = 1\nstep = 0",
+            r"\[learner\.ddpg\.noise\] step = 0\.0: must be more than 0",
+        ),
+        (
+            "[learner.ddpg.updates]\nlow = 1\nhigh = 9\nstep = 2\nlog = true",
+            r"\[learner\.ddpg\.updates\] step = 2: must be left out where log = true",
+        ),
+        (
+            "[learner.ddpg.updates]\nlow = 1.5\nhigh = 9",
+            r"\[learner\.ddpg\.updates\] low = 1\.5: must be a whole number",
+        ),
+        (
+            "[learner.ddpg.noise]\nlow = 'a'\nhigh = 1",
+            r"\[learner\.ddpg\.noise\] low = 'a': must be a number, not text",
+        ),
         ("[replay.windows]\nlow = 1\nhigh = 2", r"\[replay\.windows\]: is not a number"),
         ("[replay.windows]\nchoices = ['row']", r"\[replay\.windows\] choices\[0\] = 'row': must be one of"),
         ("[net.hidden]\nchoices = []", r"\[net\.hidden\] choices = \[\]: must be a list of one or more"),
         ("[net.hidden]\nchoices = [8, 16, 8]", r"\[net\.hidden\] choices\[2\] = 8: stands there twice"),
         ("[net.hidden]\nchoices = [8]\nlow = 2", r"\[net\.hidden\] low: cannot stand beside choices"),
         ("[population.size]\nchoices = [0, 1]", r"\[population\.size\] choices\[0\]: population\.size = 0: must be 2"),
-        ("[learner.noise\n", r"not valid TOML"),
+        ("[learner.ddpg.noise\n", r"not valid TOML"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, told: str) -> None:

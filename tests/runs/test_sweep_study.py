@@ -16,7 +16,7 @@ from flatwater.sweeps.space import Choices, Range, Space
 from flatwater.sweeps.study import Study, open_study
 
 SPACE: Space = {
-    "learner.noise": Range(low=1e-3, high=1.0, log=True, whole=False),
+    "learner.ddpg.noise": Range(low=1e-3, high=1.0, log=True, whole=False),
     "population.size": Range(low=2, high=10, step=4, whole=True),
     "observation_features": Choices((["close"], ["close", "rsi"])),
     "replay.prioritised": Choices((True, False)),
@@ -45,7 +45,7 @@ def play(study: Study, trials: int) -> None:
     """Trials that are better with less noise."""
     for _ in range(trials):
         trial = study.next_()
-        study.judge_(trial, {}, 1, -log10(study.settings(trial)["learner.noise"]))
+        study.judge_(trial, {}, 1, -log10(study.settings(trial)["learner.ddpg.noise"]))
         study.finish_(trial)
 
 
@@ -60,7 +60,7 @@ def test_a_study_in_parts_draws_what_one_in_one_piece_draws() -> None:
     assert len(lines) == MODELLED + 2
     assert lines == whole.lines()
     settings = [line.settings for line in lines]
-    assert all(1e-3 <= drawn["learner.noise"] <= 1 for drawn in settings)
+    assert all(1e-3 <= drawn["learner.ddpg.noise"] <= 1 for drawn in settings)
     assert {drawn["population.size"] for drawn in settings} == {2, 6, 10}
     assert {tuple(drawn["observation_features"]) for drawn in settings} == {("close",), ("close", "rsi")}
     assert {drawn["replay.prioritised"] for drawn in settings} == {True, False}
@@ -77,7 +77,9 @@ def test_a_trial_that_was_killed_while_its_settings_were_drawn_gets_the_same() -
     whole = opened("whole.db")
     settings = whole.settings(whole.next_())
     cut = opened("cut.db")
-    drawn = open_study(Path("cut.db"), {"learner.noise": SPACE["learner.noise"]}, seed=0, prune=False, rounds=4)
+    drawn = open_study(
+        Path("cut.db"), {"learner.ddpg.noise": SPACE["learner.ddpg.noise"]}, seed=0, prune=False, rounds=4
+    )
     drawn.next_()
     trial = cut.interrupted_()
     assert trial is not None

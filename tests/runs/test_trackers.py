@@ -70,7 +70,7 @@ def started(tiny: list[str], *options: str) -> tuple[Path, str]:
 
 
 def test_every_required_name_is_in_each_round(train: Callable[..., Path]) -> None:
-    columns = read_metrics(train("run", "--learner.algorithm", "ddpg", "--rounds", "2") / "metrics.jsonl")
+    columns = read_metrics(train("run", "--rounds", "2", algorithm="ddpg") / "metrics.jsonl")
     assert set(columns) >= REQUIRED
     assert columns["system/rss_MB"] == [size / 1e6 for size in columns["memory/resident"]]
     assert columns["system/gpu_memory_allocated_MB"] == [0, 0]
@@ -134,10 +134,10 @@ def test_a_tracker_is_named_once() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_and_resumed_run_has_one_id_in_weights_and_biases(tiny: list[str]) -> None:
+def test_a_killed_and_resumed_run_has_one_id_in_weights_and_biases(replayed: list[str]) -> None:
     wandb = pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
-    options = ["--learner.algorithm", "ddpg", "--trackers", "wandb", "tensorboard", "--wandb.mode", "offline"]
-    run, _ = started(tiny, *options)
+    options = ["--trackers", "wandb", "tensorboard", "--wandb.mode", "offline"]
+    run, _ = started(replayed, *options)
     assert main(["resume", str(run), "--rounds", "5"]) == 0
     wandb.teardown()  # the library's own process writes on after a run is closed
     files = sorted(run.glob("wandb/offline-run-*/run-*.wandb"))

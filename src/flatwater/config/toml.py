@@ -77,7 +77,9 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
     for name, given in mapping.items():
         dotted = f"{path}.{name}" if path else name
         if name not in known:
-            hint = did_you_mean(name, list(known)) or f" Known here: {', '.join(known)}."
+            below = ", ".join(f"{path}.{table}.{name}".lstrip(".") for table in known if name in _names(hints[table]))
+            hint = f" There is {below}." if below else did_you_mean(name, list(known))
+            hint = hint or f" Known here: {', '.join(known)}."
             raise ConfigError(f"{dotted}: there is no such setting.{hint}")
         values[name] = from_plain(hints[name], given, dotted, _build)
     for name, declared in known.items():
@@ -87,6 +89,11 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
             )
     check_values(cls, values, path)
     return cls(**values)
+
+
+def _names(declared: object) -> list[str]:
+    """The settings of a table; none of anything else."""
+    return [f.name for f in fields(declared)] if isinstance(declared, type) and is_dataclass(declared) else []
 
 
 def _has_no_default(declared: Field[Any]) -> bool:

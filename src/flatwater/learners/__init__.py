@@ -1,1 +1,1 @@
-"""Losses (pure) and updates (in place) of stacked populations."""
+"""PPO of recurrent policies, alone and beside a teacher: losses and returns pure, updates in place."""

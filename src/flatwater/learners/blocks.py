@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.learners.adam import Adam, build_adam
+from flatwater.algorithms.adam import Adam, build_adam
 from flatwater.learners.blocks_config import BlockConfig
 from flatwater.learners.losses import clipped_loss, clipped_value_loss
 from flatwater.learners.ppo import DEVIATION_EPSILON

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.learners.adam import Adam, build_adam
+from flatwater.algorithms.adam import Adam, build_adam
 from flatwater.learners.losses import clipped_loss
 from flatwater.learners.ppo_config import PPOConfig
 from flatwater.learners.returns import gae

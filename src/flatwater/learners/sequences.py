@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flatwater.algorithms.adam import Adam, bind_step
 from flatwater.errors import require
-from flatwater.learners.adam import Adam, bind_step
 from flatwater.nets.stack import Layout, views
 
 Weights = Mapping[str, Tensor]

@@ -26,18 +26,31 @@ class MLPActor:
     """Numbers in an action."""
     hidden: tuple[int, ...] = (256, 256)
     """Width of each hidden layer."""
+    drawn: bool = False
+    """Whether actions can be drawn from it: then it has a layer for their deviation."""
 
     @cached_property
     def layout(self) -> Layout:
         """The weights of one member."""
-        return Layout(_layers((self.obs, *self.hidden, self.action)))
+        deviation = linear("deviation", (self.obs, *self.hidden)[-1], self.action) if self.drawn else {}
+        return Layout(_layers((self.obs, *self.hidden, self.action)) | deviation)
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
         """The action on each observation."""
+        return _output(params, str(len(self.hidden)), self._hidden(params, obs)).tanh()
+
+    def gaussian(
+        self, params: Params, obs: Float[Tensor, "P B O"]
+    ) -> tuple[Float[Tensor, "P B A"], Float[Tensor, "P B A"]]:
+        """What actions are drawn from: mean and log-deviation, before they are squashed."""
+        x = self._hidden(params, obs)
+        return _output(params, str(len(self.hidden)), x), _output(params, "deviation", x)
+
+    def _hidden(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B H"]:
         x = obs
         for layer in range(len(self.hidden)):
             x = apply_linear(params, str(layer), x).relu_()
-        return _output(params, str(len(self.hidden)), x).tanh()
+        return x
 
 
 @dataclass(frozen=True)

@@ -122,10 +122,26 @@ class TraderActor:
         The environment buys at most the instrument with the largest coefficient, and refuses one without a price: a
         day on which a missing instrument came first would be lost.
         """
-        if account is not None:
-            hidden = hidden + rowwise(params, "account", account)
-        coefficient, target = torch.tanh(rowwise(params, "action", relu(hidden))).unbind(-1)
+        coefficient, target = torch.tanh(rowwise(params, "action", relu(_with(params, hidden, account)))).unbind(-1)
         return torch.stack([coefficient.masked_fill(missing, -1.0), target], dim=-1)
+
+    def gaussian(self, params: Params, obs: MarketObs) -> tuple[Tensor, Tensor]:
+        """What actions are drawn from: mean and log-deviation [P, B, K, 2], before they are squashed."""
+        seen = self.trunk.of_windows(params, obs.windows)
+        return self.gaussian_head(params, self.hidden(params, seen), seen.missing, obs.account)
+
+    def gaussian_head(
+        self,
+        params: Params,
+        hidden: Float[Tensor, "P M K H"],
+        missing: Bool[Tensor, "P M K"],
+        account: Float[Tensor, "P M K A"] | None,
+    ) -> tuple[Float[Tensor, "P M K 2"], Float[Tensor, "P M K 2"]]:
+        """The same on days that are embedded already; nothing is drawn for a missing instrument (-inf)."""
+        top = relu(_with(params, hidden, account))
+        coefficient, target = rowwise(params, "action", top).unbind(-1)
+        mean = torch.stack([coefficient.masked_fill(missing, -torch.inf), target], dim=-1)
+        return mean, rowwise(params, "deviation", top).masked_fill(missing.unsqueeze(-1), -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -155,6 +171,12 @@ class TraderCritic:
         return (bought * worth).sum(-1) + day
 
 
+def _with(
+    params: Params, hidden: Float[Tensor, "P M K H"], account: Float[Tensor, "P M K A"] | None
+) -> Float[Tensor, "P M K H"]:
+    return hidden if account is None else hidden + rowwise(params, "account", account)
+
+
 def rowwise(params: Params, name: str, x: Tensor) -> Tensor:
     """A linear layer over the last axis of x [P, ..., in], whatever lies between."""
     return apply_linear(params, name, x.flatten(1, -2)).view(*x.shape[:-1], -1)
@@ -179,6 +201,7 @@ def build_trader(
     investable: Tensor,
     account: bool,
     threshold: float = 0.0,
+    gaussian: bool = False,
 ) -> tuple[TraderActor, TraderCritic]:
     """Actor and critic for a panel.
 
@@ -190,6 +213,7 @@ def build_trader(
         investable: [K] numbers of the columns that can be bought.
         account: whether the observation has the account block.
         threshold: coefficient, in [-1, 1], from which the environment buys.
+        gaussian: whether actions can be drawn from the actor.
     """
     encoder = build_encoder(config, context=context, features=features)
     heads = config.attention_heads
@@ -211,7 +235,8 @@ def build_trader(
     )
     if account:
         common |= linear("account", ACCOUNT_PARTS, hidden)
-    actor = Layout(common | linear("action", hidden, ACTION_PARTS))
+    deviation = linear("deviation", hidden, ACTION_PARTS) if gaussian else {}
+    actor = Layout(common | linear("action", hidden, ACTION_PARTS) | deviation)
     value = linear("worth", hidden, 1) | linear("days", summary, hidden) | linear("day", hidden, 1)
     critic = Layout(common | linear("bought", ACTION_PARTS, hidden) | value)
     return TraderActor(trunk, actor), TraderCritic(trunk, critic, threshold)

@@ -2,7 +2,7 @@
 
 A TOML file with a table for each setting, by its dotted path:
 
-    [learner.actor_lr]
+    [learner.weight_decay]
     low = 1e-5
     high = 1e-2
     log = true
@@ -88,7 +88,7 @@ def read_space(path: Path, base: object) -> Space:
 def _checked(tables: Mapping[str, Any], base: object) -> Space:
     space = dict(_walk(tables, base, ""))
     if not space:
-        raise ConfigError("it names no setting. Give at least one table, such as [learner.noise] with low and high.")
+        raise ConfigError("it names no setting. Give at least one table, such as [net.hidden] with low and high.")
     for name, values in space.items():
         _try_alone(base, name, values)
     return space

@@ -23,19 +23,19 @@ TINY: dict[str, Any] = {
     "env.trade.hold_days": 5,
     "splits.holdout_days": 40,
     "splits.validation_days": 40,
-    "learner.updates": 2,
-    "learner.batch_size": 8,
     "net.channels": 4,
     "net.hidden": 8,
-    "replay.capacity": 500,
-    "replay.warmup": 50,
 }
+REPLAY = {"replay.capacity": 500, "replay.warmup": 50}
 
 
 def tiny(changes: Mapping[str, Any]) -> ErlRunConfig:
     """The small configuration with some fields, by dotted name, changed."""
     nested: dict[str, Any] = {}
-    for name, value in (TINY | dict(changes)).items():
+    algorithm = changes.get("learner.algorithm", "hindsight")
+    learner = {f"learner.{algorithm}.updates": 2, f"learner.{algorithm}.batch_size": 8}
+    replay = {} if algorithm == "hindsight" else REPLAY
+    for name, value in (TINY | learner | replay | dict(changes)).items():
         *path, last = name.split(".")
         table = nested
         for part in path:

@@ -68,14 +68,16 @@ def test_a_batch_of_short_contexts_is_many_stretches(context: int, stretches: in
     """Left to itself a batch reads at most 20 rows for each day, or is one stretch."""
     config = ErlConfig(env=TradingConfig(episode=EpisodeConfig(context=context)))
     assert stretch_count(config) == stretches
-    rows = stretches * (context - 1) + config.learner.batch_size
-    assert stretches == 1 or rows <= 20 * config.learner.batch_size
-    given = replace(config, learner=replace(config.learner, stretches=4))
+    rows = stretches * (context - 1) + config.learner.hindsight.batch_size
+    assert stretches == 1 or rows <= 20 * config.learner.hindsight.batch_size
+    given = replace(config, learner=config.learner.with_own(stretches=4))
     assert stretch_count(given) == 4
 
 
 def test_a_lesson_shows_the_days_that_its_gains_belong_to(composed: Composed) -> None:
-    composition = composed({"learner.batch_size": 6, "learner.stretches": 2, "learner.micro_batches": 3})
+    composition = composed(
+        {"learner.hindsight.batch_size": 6, "learner.hindsight.stretches": 2, "learner.micro_batches": 3}
+    )
     recipe, run = composition.recipe, composition.trainer.run
     assert run.outcomes is not None
     days, seen = lesson_days(recipe), set()
@@ -111,9 +113,9 @@ def test_members_draw_days_of_their_own(composed: Composed) -> None:
 def test_too_few_days_are_told_with_what_to_change(composed: Composed) -> None:
     composition = composed()
     config = composition.recipe.config
-    config = replace(config, learner=replace(config.learner, batch_size=400, stretches=1))
+    config = replace(config, learner=config.learner.with_own(batch_size=400, stretches=1))
     recipe = build_recipe(config, composition.trainer.run.market, composition.recipe.splits, torch.device("cpu"))
-    with pytest.raises(ConfigError, match=r"hindsight needs 405 or more.*learner\.batch_size"):
+    with pytest.raises(ConfigError, match=r"hindsight needs 405 or more.*learner\.hindsight\.batch_size"):
         build_outcomes(recipe, composition.trainer.run.market)
 
 
@@ -122,7 +124,7 @@ def test_a_run_in_hindsight_holds_no_replay_and_no_critic(trained: Trained) -> N
     run = composition.trainer.run
     assert run.replay is None
     assert run.windows is None
-    assert not run.learner.critics
+    assert list(run.learner.trained) == ["actor"]
     assert all(np.isfinite(list(numbers.values())).all() for numbers in rounds)
     assert "buffer/fill" not in rounds[0]
     assert rounds[0]["updates"] == 2

@@ -13,9 +13,32 @@ from flatwater.recipes.erl.run import ErlRun
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 
 DDPG = {"learner.algorithm": "ddpg"}
-TD3 = {"learner.algorithm": "td3", "learner.updates": 4}
+TD3 = {"learner.algorithm": "td3", "learner.td3.updates": 4}
+SAC = {"learner.algorithm": "sac", "learner.sac.updates": 4}
 PRIORITISED = DDPG | {"replay.prioritised": True}
 STANDING = {"evolution.plateau_rounds": 1, "evolution.plateau_improvement": 1e9}  # every generation is on a plateau
+
+REPLAYING = ("ddpg", "td3", "sac")
+"""Algorithms that learn from a replay."""
+
+
+def of_replaying(name: str) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Changes of the settings that they have alike."""
+    beside = {"learner.algorithm": name, f"learner.{name}.updates": 4}
+    noise = {
+        "noise": (0.5, beside),
+        "noise_decay": (0.5, beside),
+        "noise_floor": (0.1, beside | {f"learner.{name}.noise_decay": 0.5}),
+    }
+    return ({} if name == "sac" else noise) | {
+        "actor_lr": (1e-2, beside),
+        "critic_lr": (1e-2, beside),
+        "updates": (5, {"learner.algorithm": name}),
+        "batch_size": (4, beside),
+        "gamma": (0.9, beside),
+        "tau": (0.5, beside),
+    }
+
 
 CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "seed": (5, {}),
@@ -53,23 +76,21 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "net.hidden": (10, {}),
     "net.attention_heads": (1, {}),
     "learner.algorithm": ("ddpg", {}),
-    "learner.gamma": (0.9, DDPG),
-    "learner.tau": (0.5, DDPG),
-    "learner.actor_lr": (1e-2, {}),
-    "learner.critic_lr": (1e-2, DDPG),
     "learner.weight_decay": (0.1, {}),
     "learner.grad_clip": (0.01, {}),
-    "learner.updates": (5, {}),
     "learner.micro_batches": (3, {}),
-    "learner.batch_size": (4, {}),
-    "learner.stretches": (2, {}),
-    "learner.policy_delay": (1, TD3),
-    "learner.target_noise": (0.01, TD3),
-    "learner.target_noise_clip": (0.001, TD3),
-    "learner.noise": (0.5, DDPG),
-    "learner.noise_decay": (0.5, {}),
-    "learner.noise_floor": (0.1, DDPG | {"learner.noise_decay": 0.5}),
     "learner.autocast": ("bf16", {}),
+    "learner.hindsight.actor_lr": (1e-2, {}),
+    "learner.hindsight.updates": (5, {}),
+    "learner.hindsight.batch_size": (4, {}),
+    "learner.hindsight.stretches": (2, {}),
+    **{f"learner.{name}.{field}": change for name in REPLAYING for field, change in of_replaying(name).items()},
+    "learner.sac.temperature": (0.1, SAC),
+    "learner.sac.temperature_lr": (0.1, SAC),
+    "learner.sac.entropy": (-4.0, SAC | {"learner.sac.temperature_lr": 0.1}),
+    "learner.td3.policy_delay": (1, TD3),
+    "learner.td3.target_noise": (0.01, TD3),
+    "learner.td3.target_noise_clip": (0.001, TD3),
     "replay.capacity": (300, DDPG),
     "replay.warmup": (200, DDPG),
     "replay.prioritised": (True, DDPG),
@@ -99,7 +120,7 @@ ELSEWHERE = {
     "budget": "tests/runs/test_budget.py and test_plan.py",
     "start_over_budget": "tests/runs/test_plan.py",
     "replay.windows": "same numbers, more memory; tests/runs/test_stored_windows.py",
-    "learner.compile": "same numbers, faster; tests/learners and benchmarks",
+    "learner.compile": "same numbers, faster; tests/algorithms and benchmarks",
     "checkpoints.keep": "tests/checkpoints",
     "checkpoints.keep_every": "tests/checkpoints",
     "checkpoints.shard_bytes": "tests/checkpoints",
@@ -140,8 +161,8 @@ def outcome(trained: Trained, changes: dict[str, Any]) -> tuple[list[dict[str, f
     composition, rounds = trained(3, changes)
     learner = composition.trainer.run.learner
     assert learner.actor.isfinite().all()
-    assert all(block.isfinite().all() for block in learner.critics)
-    assert learner.updates > 0
+    assert all(rows.isfinite().all() for rows in learner.inherited)
+    assert learner.tally.updates > 0
     return rounds, [tuple(learner.actor.shape)], learner.actor.numpy().tobytes()
 
 
@@ -177,7 +198,7 @@ def test_a_penalty_on_losses_lowers_fitness_and_leaves_the_account_alone(trained
 
 def test_credit_on_entry_pays_the_same_sum_on_other_days(trained: Trained) -> None:
     late, early = (
-        trained(1, DDPG | {"env.reward.credit": when, "learner.updates": 1})[0] for when in ("exit", "entry")
+        trained(1, DDPG | {"env.reward.credit": when, "learner.ddpg.updates": 1})[0] for when in ("exit", "entry")
     )
     first, second = late.trainer.run, early.trainer.run
     assert first.replay is not None

@@ -191,4 +191,4 @@ def test_holes_in_the_panel_never_reach_a_weight_or_a_number(trained: Trained) -
     assert run.scores.importance.isfinite().all()
     assert all(np.isfinite(value) for numbers in rounds for value in numbers.values())
     assert (run.scores.activity > 0).all(), "no policy is constant"
-    assert (run.learner.skipped_total == 0).all()
+    assert (run.learner.tally.skipped_total == 0).all()

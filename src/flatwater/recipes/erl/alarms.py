@@ -19,10 +19,10 @@ from flatwater.trainers.erl.round import ErlTrainer
 def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
     """Everything wrong with the round, as findings; reads the device once for each kind."""
     run, config = trainer.run, trainer.recipe.config
-    weights = {"weights/actor": run.learner.actor.abs().amax(1).tolist()}
-    weights |= {f"weights/critic {n}": block.abs().amax(1).tolist() for n, block in enumerate(run.learner.critics)}
+    learner = run.learner
+    weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
     inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
-    skipped = {f"member {n}": int(count) for n, count in enumerate(run.learner.skipped_total.tolist()) if count}
+    skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
     played = episode_summary(run.val_env, config.env)
     slices = config.evaluation.validation_slices
     trades = {
@@ -33,7 +33,7 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     return [
         *not_finite(round_, inputs | weights),
         *not_finite_metrics(round_, dict(metrics)),
-        *skipped_steps(round_, skipped, config.learner.updates * (1 + len(run.learner.critics))),
+        *skipped_steps(round_, skipped, config.learner.own.updates * len(learner.trained)),
         *constant_policies(round_, by_member(members, champion)),
         *never_trading(round_, trades),
         *refused_orders(round_, by_member(refused, of_champion)),

@@ -4,6 +4,7 @@ from typing import Literal
 
 from flatwater.config.bounds import Number
 from flatwater.config.declare import config
+from flatwater.config.given import refuse_given
 from flatwater.errors import require
 from flatwater.runs.config import RunConfig, check_run
 from flatwater.trainers.erl.config import ErlConfig
@@ -27,12 +28,16 @@ class ErlRunConfig(RunConfig, ErlConfig):
         require(
             len(features) == len(set(features)) > 0, "observation_features", features, "one or more names, each once"
         )
-        if self.learner.algorithm == "hindsight":
+        own, chosen = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
+        if not own.noisy:
+            refuse_given(self.exploration, "exploration", f"with {chosen}, which adds no noise. Choose 'ddpg' or 'td3'")
+        if not own.replays:
+            refuse_given(self.replay, "replay", f"with {chosen}, which replays nothing. Choose 'ddpg' or 'td3'")
             require(
                 not self.env.account_observation,
                 "env.account_observation",
                 self.env.account_observation,
-                "false with learner.algorithm = 'hindsight', which learns from what every purchase came to, whatever "
+                f"false with {chosen}, which learns from what every purchase came to, whatever "
                 "was held. Choose 'ddpg' or 'td3' for traders that see their account",
             )
             return

@@ -69,18 +69,21 @@ def transients(recipe: Recipe, run: Erl) -> dict[str, int]:
     evaluation, actors = recipe.config.evaluation, run.learner.actor
     return {
         # The market is encoded before the first day; a day's own temporaries are small beside that.
-        "evaluate": peak_bytes(lambda: _look_ahead(recipe, run, actors[:-1], evaluation.train_slices)),
+        "evaluate": peak_bytes(
+            lambda: _look_ahead(recipe, run, actors[:-1], evaluation.train_slices, explored=run.replay is not None)
+        ),
         "validate": peak_bytes(lambda: _look_ahead(recipe, run, actors, evaluation.validation_slices)),
         "learn": peak_bytes(lambda: learn_(0)),
         # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
-        "evolve": 3 * max(block.nbytes for block in (actors, *run.learner.critics)),
+        "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
     }
 
 
-def _look_ahead(recipe: Recipe, run: Erl, actors: Tensor, slices: int) -> Outlook:
+def _look_ahead(recipe: Recipe, run: Erl, actors: Tensor, slices: int, *, explored: bool = False) -> Outlook:
     starts = torch.zeros(slices, dtype=torch.int64, device=META)
     params = views(actors, recipe.actor.layout)
-    return look_ahead(recipe, run.market, params, starts, recipe.config.env.episode.days)
+    days = recipe.config.env.episode.days
+    return look_ahead(recipe, run.market, params, starts, days, explored=explored)
 
 
 def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
@@ -92,10 +95,11 @@ def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     if replay.capacity >= 2 * replay.warmup and not in_hindsight:
         half = replay.capacity // 2
         yield f"replay.capacity = {half}", "replay", replace(config, replay=replace(replay, capacity=half))
-    least = learner.stretches or 1
-    if learner.batch_size > least and learner.batch_size % (2 * least) == 0:
-        half, owner = learner.batch_size // 2, "outcomes" if in_hindsight else "windows"
-        yield f"learner.batch_size = {half}", owner, replace(config, learner=replace(learner, batch_size=half))
+    own, least = learner.own, (learner.own.stretches or 1) if in_hindsight else 1
+    if own.batch_size > least and own.batch_size % (2 * least) == 0:
+        half, owner = own.batch_size // 2, "outcomes" if in_hindsight else "windows"
+        change = f"learner.{learner.algorithm}.batch_size = {half}"
+        yield change, owner, replace(config, learner=learner.with_own(batch_size=half))
     if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)
         half = config.population.size // 2
         smaller = replace(config, population=replace(config.population, size=half))

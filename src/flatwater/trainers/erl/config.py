@@ -3,12 +3,12 @@
 from dataclasses import field
 from typing import Annotated
 
+from flatwater.algorithms.config import LearnerConfig
 from flatwater.config.bounds import Bounds, Count, Seed
 from flatwater.config.declare import config
 from flatwater.envs.trading.config import TradingConfig
 from flatwater.errors import require
 from flatwater.evolution.config import EvolutionConfig
-from flatwater.learners.config import LearnerConfig
 from flatwater.nets.config import NetConfig
 from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
 from flatwater.replay.config import ReplayConfig
@@ -41,7 +41,7 @@ class EvaluationConfig:
 
 @config(table="exploration")
 class ExplorationConfig:
-    """How the learner's noise is spread over an action, in multiples of `learner.noise` (of half an action's range)."""
+    """How exploration noise is spread over an action, in multiples of the algorithm's `noise`."""
 
     coefficient: Annotated[float, Bounds(0, 1e3)] = 1.0
     """Independent noise on each instrument's coefficient."""

@@ -17,13 +17,14 @@ def evolve_(recipe: Recipe, run: Erl) -> None:
     descent = descend(run.scores.fitness, config, rng, inject_champion=due)
 
     learner = run.learner
-    for block in learner.blocks:
-        cross_(block, descent)
+    for rows in learner.inherited:
+        cross_(rows, descent)
     mutate_(learner.actor, descent, rate=run.schedule.rate, deviation=run.schedule.deviation, rng=rng)
     mutants = descent.mutated.nonzero().squeeze(1)
-    for target in learner.actor_targets:
-        target[mutants] = learner.actor[mutants]
-    for adam in learner.adams:
+    for target, followed in learner.targets:
+        if followed is learner.actor:
+            target[mutants] = followed[mutants]
+    for _, adam in learner.trained.values():
         forget_((adam.exp_avg, adam.exp_avg_sq, adam.steps), descent)
     inherit_(run, descent)
 

@@ -4,25 +4,33 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.learners.config import LearnerConfig
-from flatwater.learners.noise import noise_scale, perturb
+from flatwater.algorithms.api import Members, perturb
 from flatwater.trainers.erl.config import ExplorationConfig
 from flatwater.trainers.erl.play import Explore
+from flatwater.trainers.erl.recipe import Recipe
 
 
-def explorer(config: LearnerConfig, exploration: ExplorationConfig, updates: int, rng: torch.Generator) -> Explore:
-    """Noise for actions [B, K, 2] after `updates` optimizer steps.
+def explorer(recipe: Recipe, members: Members, rng: torch.Generator) -> Explore:
+    """How the algorithm explores; where that is by noise on its actions, by the noise of traders."""
+    config = recipe.config
+
+    def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
+        return spread_over_days(action, scale, config.exploration, rng)
+
+    explore = recipe.algorithm.explorer(config.learner, members, spread)
+    return lambda actor, params, seen: explore(actor, params, seen, rng)
+
+
+def spread_over_days(
+    action: Float[Tensor, "P S K 2"], scale: float, exploration: ExplorationConfig, rng: torch.Generator
+) -> Float[Tensor, "P S K 2"]:
+    """Independent noise on every part of the action, and noise that all coefficients of a day have in common.
 
     Independent noise on every instrument chooses among instruments, but cannot make a day with a purchase of one
     without, or the other way round, once all coefficients lie far from the threshold. So all coefficients of a day
     are also moved together.
     """
-    sigma = noise_scale(config, updates)
-    each = torch.tensor([exploration.coefficient, exploration.target]) * sigma
-
-    def explore(action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
-        together = torch.randn(len(action), 1, generator=rng, device=action.device) * (exploration.day * sigma)
-        moved = torch.stack([action[..., 0] + together, action[..., 1]], dim=-1)
-        return perturb(moved, each.to(action.device), rng)
-
-    return explore
+    each = torch.tensor([exploration.coefficient, exploration.target]) * scale
+    days = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (exploration.day * scale)
+    moved = torch.stack([action[..., 0] + days, action[..., 1]], dim=-1)
+    return perturb(moved, each.to(action.device), rng)

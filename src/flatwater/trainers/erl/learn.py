@@ -10,8 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.learners.ddpg import make_update
-from flatwater.learners.hindsight import make_hindsight_update
 from flatwater.nets.trader import MarketObs
 from flatwater.replay.batch import Batch
 from flatwater.replay.priority import set_priorities_
@@ -39,31 +37,29 @@ def learning(recipe: Recipe, run: Erl) -> Phase:
 
 def _from_outcomes(recipe: Recipe, run: Erl, outcomes: Outcomes) -> Phase:
     learner = recipe.config.learner
-    update_ = make_hindsight_update(
-        learner, recipe.actor, run.learner, groups=member_groups(recipe, run), threshold=recipe.critic.threshold
-    )
+    update_ = recipe.algorithm.make_update(learner, recipe.nets, run.learner, member_groups(recipe, run))
     rng = run.generators["lessons"]
 
     def learn_(_step: int) -> None:
         update_(draw_lessons(recipe, run.market, outcomes, rng))
 
-    return Phase("learn", lambda: learner.updates, learn_)
+    return Phase("learn", lambda: learner.own.updates, learn_)
 
 
 def _from_transitions(recipe: Recipe, run: Erl, replay: RowReplay, buffers: Windows) -> Phase:
     config = recipe.config
-    update_ = make_update(config.learner, recipe.actor, recipe.critic, run.learner, groups=member_groups(recipe, run))
-    shape = (config.population.size, config.learner.micro_batches, config.learner.batch_size)
+    update_ = recipe.algorithm.make_update(config.learner, recipe.nets, run.learner, member_groups(recipe, run))
+    shape = (config.population.size, config.learner.micro_batches, config.learner.own.batch_size)
 
     def due() -> int:
         """None until the replay holds its minimum."""
-        return config.learner.updates if held(replay) >= config.replay.warmup else 0
+        return config.learner.own.updates if held(replay) >= config.replay.warmup else 0
 
     def learn_(_step: int) -> None:
         index, weight = draw(replay, shape, run.generators["replay"])
         source = Source(replay, buffers, run.market.observations, config.env.episode.context)
         td_error = update_([micro_batch(source, index, weight, g) for g in range(shape[1])])
-        if replay.priorities is not None:
+        if replay.priorities is not None and td_error is not None:
             set_priorities_(replay.priorities, index, td_error)
 
     return Phase("learn", due, learn_)

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flatwater.algorithms.hindsight import Lesson
 from flatwater.envs.trading.exits import trade_gains
 from flatwater.envs.trading.market import Market
 from flatwater.errors import ConfigError
-from flatwater.learners.hindsight import Lesson
 from flatwater.replay.rows import windows
 from flatwater.state.tree import derived, state
-from flatwater.trainers.erl.recipe import Recipe, members_at_once, stretch_count
+from flatwater.trainers.erl.recipe import Recipe, learns_from_outcomes, members_at_once, stretch_count
 
 TARGETS = 5
 """Sale targets that are resolved, evenly spaced over their range; between them the gain is taken on straight lines."""
@@ -37,22 +37,23 @@ def lesson_days(recipe: Recipe) -> range:
     champion is chosen by.
 
     Raises:
-        ConfigError: there are too few for one stretch.
+        ConfigError: there are too few, in hindsight for one stretch.
     """
-    train, hold, stretch = recipe.splits.train, recipe.config.env.trade.hold_days, stretch_days(recipe)
+    train, hold = recipe.splits.train, recipe.config.env.trade.hold_days
+    stretch = stretch_days(recipe) if learns_from_outcomes(recipe.config) else 1
     days = range(train.first, train.stop - hold)
     if len(days) < stretch:
         raise ConfigError(
             f"there are {len(train)} training days, but hindsight needs {stretch + hold} or more: {stretch} for one "
-            f"stretch (learner.batch_size / learner.stretches) and {hold} (env.trade.hold_days) for the last of its "
-            "trades to end. Use a longer panel, or lower learner.batch_size."
+            f"stretch (learner.hindsight.batch_size / stretches) and {hold} (env.trade.hold_days) for the last of its "
+            "trades to end. Use a longer panel, or lower learner.hindsight.batch_size."
         )
     return days
 
 
 def stretch_days(recipe: Recipe) -> int:
     """Days of one stretch that are learnt from; the context of the first comes before them."""
-    return recipe.config.learner.batch_size // stretch_count(recipe.config)
+    return recipe.config.learner.own.batch_size // stretch_count(recipe.config)
 
 
 def build_outcomes(recipe: Recipe, market: Market) -> Outcomes:

@@ -2,10 +2,9 @@
 
 from typing import Any
 
+from flatwater.algorithms.api import read_tally_
 from flatwater.envs.trading.results import episode_summary
 from flatwater.envs.trading.simulator import Simulator
-from flatwater.learners.learner import read_losses_
-from flatwater.learners.noise import noise_scale
 from flatwater.replay.rows import held
 from flatwater.trainers.erl.recipe import Recipe
 from flatwater.trainers.erl.state import Erl
@@ -29,13 +28,13 @@ def read_numbers_(recipe: Recipe, run: Erl) -> dict[str, float]:
         "mutation/rate": run.schedule.rate,
         "mutation/deviation": run.schedule.deviation,
         "mutation/plateau": run.scores.plateau,
-        "updates": run.learner.updates,
+        "updates": run.learner.tally.updates,
     }
     if run.replay is not None:
         numbers["buffer/fill"] = held(run.replay) / len(run.replay.row)
-        numbers["noise/scale"] = noise_scale(recipe.config.learner, run.learner.updates)
+    numbers |= recipe.algorithm.numbers(recipe.config.learner, run.learner)
     played = _episodes(recipe, run.eval_env)
-    losses = read_losses_(run.learner)
+    losses = read_tally_(run.learner.tally)
     return {name: float(value) for name, value in (numbers | played | losses).items()}
 
 

@@ -36,24 +36,50 @@ class Outlook:
     """What the members make of all days of the slices before the first step."""
 
     planned: Float[Tensor, "P S D K H"]
-    """The actions; where the account is observed, the actor's hidden layer up to where the account enters."""
+    """The actions; where they are made day by day, the actor's hidden layer up to where the account enters."""
     missing: Bool[Tensor, "S D K"]
     """Instruments without data."""
     attention: Float[Tensor, "P N"]
     """Mean over slices, days and heads."""
 
-    def action(
-        self, actor: TraderActor, params: Params, day: int, account: Float[Tensor, "B K 3"] | None
-    ) -> Float[Tensor, "B K 2"]:
-        """All members' actions on one day of all slices: B = P x S."""
+    by_day: bool
+    """Whether actions are made day by day, from the hidden layer."""
+
+    def of_day(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "Seen":
+        """What all members see on one day of all slices."""
         planned = self.planned[:, :, day]
-        if account is not None:
-            missing = self.missing[:, day].expand(len(planned), -1, -1)
-            planned = actor.head(params, planned, missing, account.view(*planned.shape[:3], -1))
-        return planned.flatten(0, 1)
+        missing = self.missing[:, day].expand(len(planned), -1, -1)
+        return Seen(planned, missing, None if account is None else account.view(*planned.shape[:3], -1))
 
 
-Explore = Callable[[Float[Tensor, "B K 2"]], Float[Tensor, "B K 2"]]
+@dataclass(frozen=True)
+class Seen:
+    """One day of an outlook."""
+
+    planned: Float[Tensor, "P S K H"]
+    missing: Bool[Tensor, "P S K"]
+    account: Float[Tensor, "P S K 3"] | None
+
+
+@dataclass(frozen=True)
+class DayActor:
+    """The actor on days whose market is encoded already: what an algorithm explores with."""
+
+    actor: TraderActor
+    by_day: bool
+
+    def __call__(self, params: Params, seen: Seen) -> Float[Tensor, "P S K 2"]:
+        """The action of each member on each slice."""
+        if not self.by_day:
+            return seen.planned
+        return self.actor.head(params, seen.planned, seen.missing, seen.account)
+
+    def gaussian(self, params: Params, seen: Seen) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
+        """What its actions are drawn from, where they are made day by day."""
+        return self.actor.gaussian_head(params, seen.planned, seen.missing, seen.account)
+
+
+Explore = Callable[[DayActor, Params, Seen], Float[Tensor, "P S K 2"]]
 Remember = Callable[[Moment], None]
 
 
@@ -83,7 +109,7 @@ def play_(
         actors: one row of weights for each member.
         starts: first trading row of each slice.
         days: steps of each slice; the last `settlement_days` of them only close positions.
-        explore: turns the members' actions into those played; None plays them as they are.
+        explore: what is played instead of the members' own actions; None plays those.
         remember: called after each day.
 
     Returns:
@@ -93,12 +119,12 @@ def play_(
     first = starts.repeat(len(actors))
     trading_end = first + days - recipe.config.env.episode.settlement_days
     reset_(env, start=first, trading_end=trading_end, end=first + days)
-    outlook = look_ahead(recipe, market, params, starts, days)
+    outlook = look_ahead(recipe, market, params, starts, days, explored=explore is not None)
+    actor = DayActor(recipe.actor, outlook.by_day)
     for day in range(days):
         account = account_block(env, market) if recipe.config.env.account_observation else None
-        action = outlook.action(recipe.actor, params, day, account)
-        if explore is not None:
-            action = explore(action)
+        seen = outlook.of_day(day, account)
+        action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
         step = step_(env, market, recipe.config.env, to_orders(recipe, action))
         if remember is not None:
             remember(Moment(first + day, action, account, step))
@@ -113,11 +139,23 @@ def to_orders(recipe: Recipe, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "
     return low + (action + 1) / 2 * (high - low)
 
 
-def look_ahead(recipe: Recipe, market: Market, params: Params, starts: Int[Tensor, "S"], days: int) -> Outlook:
-    """Encode every day of every slice, all members at once and one slice at a time."""
-    context, watched = recipe.config.env.episode.context, recipe.config.env.account_observation
+def look_ahead(
+    recipe: Recipe, market: Market, params: Params, starts: Int[Tensor, "S"], days: int, *, explored: bool = False
+) -> Outlook:
+    """Encode every day of every slice, all members at once and one slice at a time.
+
+    Args:
+        recipe: configuration and networks.
+        market: observations.
+        params: the members' weights.
+        starts: first row of each slice.
+        days: of each slice.
+        explored: whether actions will be explored around; an algorithm may need more than the action for that.
+    """
+    context, by_day = recipe.config.env.episode.context, recipe.config.env.account_observation
+    by_day |= explored and recipe.algorithm.gaussian
     rows = starts[:, None] + torch.arange(1 - context, days, device=starts.device)
-    members, last = len(params["action.bias"]), recipe.config.net.hidden if watched else ACTION_PARTS
+    members, last = len(params["action.bias"]), recipe.config.net.hidden if by_day else ACTION_PARTS
     planned = torch.empty((members, len(starts), days, len(market.investable), last), device=recipe.device)
     missing = torch.empty((len(starts), days, len(market.investable)), dtype=torch.bool, device=recipe.device)
     attention = torch.zeros((members, len(market.observations)), device=recipe.device)
@@ -125,7 +163,7 @@ def look_ahead(recipe: Recipe, market: Market, params: Params, starts: Int[Tenso
         for s in range(len(starts)):
             seen = recipe.actor.trunk.of_days(params, market.observations.index_select(1, rows[s])[None, None])
             hidden = recipe.actor.hidden(params, seen)
-            planned[:, s] = hidden if watched else recipe.actor.head(params, hidden, seen.missing, None)
+            planned[:, s] = hidden if by_day else recipe.actor.head(params, hidden, seen.missing, None)
             missing[s] = seen.missing[0]
             attention += seen.attention.mean((1, 2))
-    return Outlook(planned, missing, attention / len(starts))
+    return Outlook(planned, missing, attention / len(starts), by_day)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from flatwater.algorithms.api import Algorithm, Networks, find_algorithm
 from flatwater.envs.trading.market import Market
 from flatwater.nets.trader import TraderActor, TraderCritic, build_trader
 from flatwater.panel.splits import Splits
@@ -17,8 +18,14 @@ class Recipe:
     config: ErlConfig
     actor: TraderActor
     critic: TraderCritic
+    algorithm: Algorithm
     splits: Splits
     device: torch.device
+
+    @property
+    def nets(self) -> Networks:
+        """Actor and critic."""
+        return Networks(self.actor, self.critic)
 
 
 WINDOW_BYTES = 64 << 20
@@ -27,6 +34,7 @@ WINDOW_BYTES = 64 << 20
 
 def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torch.device) -> Recipe:
     """The networks for a market's shape."""
+    algorithm = find_algorithm(config.learner)
     actor, critic = build_trader(
         config.net,
         context=config.env.episode.context,
@@ -35,22 +43,23 @@ def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torc
         investable=market.investable,
         account=config.env.account_observation,
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
+        gaussian=algorithm.gaussian,
     )
-    return Recipe(config, actor, critic, splits, device)
+    return Recipe(config, actor, critic, algorithm, splits, device)
 
 
 def learns_from_outcomes(config: ErlConfig) -> bool:
     """Whether members learn in hindsight, from the panel, and not from transitions that they have played."""
-    return config.learner.algorithm == "hindsight"
+    return not config.learner.own.replays
 
 
 ROWS_A_DAY = 20
-"""Rows of the panel that may be read for each day learnt from, where `learner.stretches` is left out."""
+"""Rows of the panel that may be read for each day learnt from, where `learner.hindsight.stretches` is left out."""
 
 
 def stretch_count(config: ErlConfig) -> int:
     """Stretches of consecutive days in a batch: their first days bring their whole context along."""
-    learner = config.learner
+    learner = config.learner.own
     if learner.stretches is not None:
         return learner.stretches
     most = (ROWS_A_DAY - 1) * learner.batch_size // max(1, config.env.episode.context - 1)
@@ -60,9 +69,9 @@ def stretch_count(config: ErlConfig) -> int:
 def members_at_once(recipe: Recipe, market: Market) -> int:
     """Members whose observations of one micro-batch fit into `WINDOW_BYTES`; at least one."""
     config, (columns, _, features) = recipe.config, market.observations.shape
-    learner, context = config.learner, config.env.episode.context
+    batch_size, context = config.learner.own.batch_size, config.env.episode.context
     # A stretch has the context of its first day and one row for each further one; a transition has its whole window.
-    rows = stretch_count(config) * (context - 1) + learner.batch_size
-    if not learns_from_outcomes(config):
-        rows = learner.batch_size * context
+    rows = batch_size * context
+    if learns_from_outcomes(config):
+        rows = stretch_count(config) * (context - 1) + batch_size
     return min(config.population.size, max(1, WINDOW_BYTES // (4 * rows * columns * features)))

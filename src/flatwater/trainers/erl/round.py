@@ -59,7 +59,7 @@ def evaluate_(recipe: Recipe, run: Erl) -> None:
     actors = run.learner.actor[:-1]
     explore = remember = None
     if run.replay is not None:
-        explore = explorer(config.learner, config.exploration, run.learner.updates, run.generators["exploration"])
+        explore = explorer(recipe, run.learner, run.generators["exploration"])
         member = torch.arange(len(actors), device=recipe.device).repeat_interleave(len(starts))
         remember = partial(remember_, run.replay, run.market, member)
     play_(
@@ -114,8 +114,8 @@ def crown_best_(run: Erl, outlook: Outlook) -> None:
     beaten = not has_champion(run) or bool(scores.validation[best] > scores.validation[-1])
     scores.crowned.fill_(beaten)
     if beaten:
-        for block in learner.blocks:
-            crown_(block, best)
+        for rows in learner.inherited:
+            crown_(rows, best)
         for record in (scores.validation, scores.activity, lineage.ids, lineage.parents, lineage.born):
             record[-1] = record[best]
     scores.champion_value.copy_(scores.validation[-1])

@@ -5,10 +5,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from flatwater.algorithms.api import Members, Setting
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import Simulator, build_simulator
 from flatwater.evolution.schedule import Schedule
-from flatwater.learners.learner import Learner, build_learner
 from flatwater.replay.rows import RowReplay, build_rows
 from flatwater.state.random import generator
 from flatwater.state.tree import derived, state
@@ -65,9 +65,9 @@ class Erl:
     """The root of the state tree."""
 
     progress: Progress
-    learner: Learner
+    learner: Members
     replay: RowReplay | None
-    """What ddpg and td3 learn from."""
+    """What an algorithm that learns from transitions learns from."""
     windows: Windows | None
     outcomes: Outcomes | None
     """What hindsight learns from."""
@@ -97,13 +97,10 @@ def build_erl(recipe: Recipe, market: Market) -> Erl:
 
     return Erl(
         progress=Progress(),
-        learner=build_learner(
+        learner=recipe.algorithm.build(
             config.learner,
-            recipe.actor,
-            recipe.critic,
-            members=members,
-            rng=generator(config.seed, "initial weights", device),
-            device=device,
+            recipe.nets,
+            Setting(members=members, rng=generator(config.seed, "initial weights", device), device=device),
         ),
         replay=None if in_hindsight else _replay(recipe, market),
         windows=None if in_hindsight else _windows(recipe, market),
@@ -135,7 +132,7 @@ def _replay(recipe: Recipe, market: Market) -> RowReplay:
 
 def _windows(recipe: Recipe, market: Market) -> Windows:
     config, (columns, _, features) = recipe.config, market.observations.shape
-    rows = members_at_once(recipe, market) * config.learner.batch_size
+    rows = members_at_once(recipe, market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
     # Not fresh in every draw: blocks of this size come from the system each time, and their pages are zeroed first.
     seen, following = (torch.empty(shape, device=recipe.device).fill_(0) for _ in range(2))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flatwater.learners.config import LearnerConfig
-from flatwater.learners.hindsight import SHARPNESS, Lesson, gain_at, hindsight_loss, make_hindsight_update
-from flatwater.learners.learner import Learner, build_learner, read_losses_
+from flatwater.algorithms.api import Members, Networks, Setting, Update, read_tally_
+from flatwater.algorithms.config import HindsightConfig, LearnerConfig
+from flatwater.algorithms.hindsight import SHARPNESS, Lesson, build, gain_at, hindsight_loss, make_update
 from flatwater.nets.stack import Layout, Params, linear
 from flatwater.nets.trader import rowwise
 from flatwater.state.tree import nbytes
@@ -32,17 +32,25 @@ class LinearActor:
         return torch.tanh(rowwise(params, "action", days))
 
 
-Update = Callable[[Sequence[Callable[[int, int], Lesson]]], None]
+@dataclass(frozen=True)
+class Market:
+    threshold = 0.0
+
+
+NETS = Networks(LinearActor(), Market())
 
 
 def learner_of(
-    members: int = 3, groups: Sequence[tuple[int, int]] | None = None, **settings: object
-) -> tuple[Learner, Update]:
-    config = LearnerConfig(**{"actor_lr": 0.05, "weight_decay": 0.0} | settings)
+    members: int = 3,
+    groups: Sequence[tuple[int, int]] | None = None,
+    device: torch.device = CPU,
+    micro_batches: int = 1,
+) -> tuple[Members, Update]:
+    own = HindsightConfig(actor_lr=0.05)
+    config = LearnerConfig(weight_decay=0.0, micro_batches=micro_batches, hindsight=own)
     rng = torch.Generator().manual_seed(0)
-    actor = LinearActor()
-    learner = build_learner(config, actor, actor, members=members, rng=rng, device=CPU, dtype=torch.float64)
-    return learner, make_hindsight_update(config, actor, learner, groups=groups or [(0, members)], threshold=0.0)
+    learner = build(config, NETS, Setting(members=members, rng=rng, device=device, dtype=torch.float64))
+    return learner, make_update(config, NETS, learner, groups or [(0, members)])
 
 
 def lesson_of(members: int, rng: torch.Generator, days: int = 16) -> Lesson:
@@ -78,15 +86,15 @@ def test_members_find_what_gains_and_the_better_target() -> None:
         update_([drawn(lesson_of(3, rng))])
     weight = learner.actor[:3, : 2 * F].view(3, F, 2)
     assert (weight[:, 0, 0] > 5 * weight[:, 1:, 0].abs().amax(1)).all()
-    losses = read_losses_(learner)
+    losses = read_tally_(learner.tally)
     assert losses["train/actor_loss"] < -0.2
     assert losses.keys() == {"train/actor_loss", "train/actor_grad_norm", "train/skipped"}
 
 
 @pytest.mark.parametrize("groups", [[(0, 3)], [(0, 1), (1, 3)], [(0, 1), (1, 2), (2, 3)]])
 def test_a_member_learns_the_same_in_any_group(groups: list[tuple[int, int]]) -> None:
-    alone, update_alone_ = learner_of(groups=[(0, 3)])
-    other, update_ = learner_of(groups=groups)
+    alone, update_alone_ = learner_of(groups=[(0, 3)], micro_batches=2)
+    other, update_ = learner_of(groups=groups, micro_batches=2)
     for seed in range(3):
         lessons = [drawn(lesson_of(3, torch.Generator().manual_seed(seed)))] * 2
         update_alone_(lessons)
@@ -96,7 +104,7 @@ def test_a_member_learns_the_same_in_any_group(groups: list[tuple[int, int]]) ->
 
 def test_two_half_batches_are_one_batch() -> None:
     whole, update_whole_ = learner_of()
-    halves, update_ = learner_of()
+    halves, update_ = learner_of(micro_batches=2)
     lesson = lesson_of(3, torch.Generator().manual_seed(3))
     update_whole_([drawn(lesson)])
     parts = [Lesson(lesson.seen[:, s : s + 1], lesson.gain[:, 8 * s : 8 * s + 8]) for s in range(2)]
@@ -111,19 +119,24 @@ def test_a_member_without_a_finite_gain_leaves_out_the_step_alone() -> None:
     update_([drawn(lesson)])
     moved = (learner.actor != before).any(1)
     assert moved.tolist() == [True, False, True, False]
-    assert read_losses_(learner)["train/skipped"] == 1
+    assert read_tally_(learner.tally)["train/skipped"] == 1
 
 
 def test_the_plan_is_what_is_held_and_nothing_moves() -> None:
-    actor, rng = LinearActor(), torch.Generator().manual_seed(0)
-    meta = build_learner(
-        LearnerConfig(), actor, actor, members=3, rng=rng, device=torch.device("meta"), dtype=torch.float64
-    )
+    meta, _ = learner_of(device=torch.device("meta"))
     learner, update_ = learner_of()
     assert nbytes(learner) == nbytes(meta)
-    home = [learner.actor.data_ptr(), learner.actor_adam.exp_avg.data_ptr(), learner.sums.data_ptr()]
+    home = [
+        learner.actor.data_ptr(),
+        learner.actor_adam.exp_avg.data_ptr(),
+        learner.tally.sums["actor_loss"].data_ptr(),
+    ]
     update_([drawn(lesson_of(3, torch.Generator().manual_seed(5)))])
-    assert [learner.actor.data_ptr(), learner.actor_adam.exp_avg.data_ptr(), learner.sums.data_ptr()] == home
+    assert [
+        learner.actor.data_ptr(),
+        learner.actor_adam.exp_avg.data_ptr(),
+        learner.tally.sums["actor_loss"].data_ptr(),
+    ] == home
     assert nbytes(learner) == nbytes(meta)
-    assert not learner.critics
-    assert not learner.actor_targets
+    assert list(learner.trained) == ["actor"]
+    assert not learner.targets

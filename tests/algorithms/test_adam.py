@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flatwater.learners.adam import Adam, bind_step, build_adam
+from flatwater.algorithms.adam import Adam, bind_step, build_adam
 
 CPU = torch.device("cpu")
 

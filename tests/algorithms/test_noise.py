@@ -4,15 +4,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from populations import settings_of
 
+from flatwater.algorithms.api import perturb
+from flatwater.algorithms.config import DDPGConfig
+from flatwater.algorithms.ddpg import noise_scale
 from flatwater.errors import ConfigError
-from flatwater.learners.config import LearnerConfig
-from flatwater.learners.noise import noise_scale, perturb
 
 
 @given(updates=st.integers(0, 200_000))
 def test_scale_decays_by_each_update_down_to_the_floor(updates: int) -> None:
-    config = LearnerConfig(noise=0.125, noise_decay=0.99995, noise_floor=0.01)
+    config = DDPGConfig(noise=0.125, noise_decay=0.99995, noise_floor=0.01)
     scale, following = noise_scale(config, updates), noise_scale(config, updates + 1)
 
     # 0.125 * 0.99995 ** n = 0.01 at n = ln(12.5) / 5.000125e-5 = 50,513.3
@@ -50,10 +52,14 @@ def test_the_same_generator_gives_the_same_noise_and_no_other_is_touched() -> No
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("gamma", 1.5), ("tau", 0.0), ("actor_lr", 0.0), ("grad_clip", -1.0), ("micro_batches", 0), ("noise", 0.001)],
-)
-def test_a_value_out_of_range_is_refused_by_name(field: str, value: float) -> None:
+@pytest.mark.parametrize(("field", "value"), [("gamma", 1.5), ("tau", 0.0), ("actor_lr", 0.0), ("noise", 0.001)])
+@pytest.mark.parametrize("algorithm", ["ddpg", "td3"])
+def test_a_value_out_of_range_is_refused_by_name(algorithm: str, field: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"learner\.{algorithm}\.{field} = {value}: must be"):
+        settings_of({"algorithm": algorithm, field: value})
+
+
+@pytest.mark.parametrize(("field", "value"), [("grad_clip", -1.0), ("micro_batches", 0)])
+def test_a_shared_value_out_of_range_is_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"learner\.{field} = {value}: must be"):
-        LearnerConfig(**{field: value})
+        settings_of({field: value})

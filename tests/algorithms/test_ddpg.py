@@ -11,16 +11,17 @@ from populations import (
     ACTOR_SPEC,
     CRITIC,
     CRITIC_SPEC,
+    NETS,
     B,
     batch_of,
-    blocks,
     draws_of,
     population,
+    settings_of,
 )
 
+from flatwater.algorithms.api import Setting, find_algorithm, read_tally_
+from flatwater.algorithms.config import LearnerConfig
 from flatwater.errors import ConfigError
-from flatwater.learners.config import LearnerConfig
-from flatwater.learners.learner import build_learner, read_losses_
 from flatwater.nets.stack import views
 from flatwater.state.tree import leaves, nbytes
 
@@ -62,7 +63,7 @@ def test_equals_members_trained_one_by_one(settings: dict[str, object]) -> None:
             torch.testing.assert_close(errors[p], torch.stack(expected), rtol=0, atol=1e-12)
 
     for p, one in enumerate(ones):
-        actors = zip((one.actor, one.actor_target), (learner.actor, *learner.actor_targets), strict=True)
+        actors = zip((one.actor, one.actor_target), (learner.actor, learner.actor_target), strict=True)
         critics = zip(one.critics + one.critic_targets, learner.critics + learner.critic_targets, strict=True)
         assert max(net.distance(block[p], ACTOR.layout) for net, block in actors) <= 1e-12
         assert max(net.distance(block[p], CRITIC.layout) for net, block in critics) <= 1e-12
@@ -83,15 +84,15 @@ def target_noises(
 
 def test_the_champions_slot_is_never_trained_and_nothing_is_rebound() -> None:
     pop = population(algorithm="td3")
-    champion = [block[-1].clone() for block in blocks(pop.learner)]
+    champion = [block[-1].clone() for block in pop.learner.inherited]
     home = {leaf.path: leaf.value.data_ptr() for leaf in leaves(pop.learner) if isinstance(leaf.value, torch.Tensor)}
     rng = torch.Generator().manual_seed(1)
 
     for _ in range(4):
         pop.update_(draws_of([batch_of(3, rng), batch_of(3, rng)]))
-    read_losses_(pop.learner)
+    read_tally_(pop.learner.tally)
 
-    for block, before in zip(blocks(pop.learner), champion, strict=True):
+    for block, before in zip(pop.learner.inherited, champion, strict=True):
         assert torch.equal(block[-1], before)
     assert home == {
         leaf.path: leaf.value.data_ptr() for leaf in leaves(pop.learner) if isinstance(leaf.value, torch.Tensor)
@@ -107,7 +108,7 @@ def test_a_member_with_a_gradient_that_is_not_finite_leaves_out_the_step_alone(p
     first, second = batch_of(3, rng), batch_of(3, rng)
     for pop in (hurt, well):
         pop.update_(draws_of([first]))
-    read_losses_(hurt.learner)
+    read_tally_(hurt.learner.tally)
     critic = hurt.learner.critics[0][1].clone()
     moments = hurt.learner.critic_adams[0].exp_avg[1].clone()
     well.update_(draws_of([second]))
@@ -118,11 +119,11 @@ def test_a_member_with_a_gradient_that_is_not_finite_leaves_out_the_step_alone(p
     assert torch.equal(hurt.learner.critics[0][1], critic)
     assert torch.equal(hurt.learner.critic_adams[0].exp_avg[1], moments)
     assert hurt.learner.critic_adams[0].steps.tolist() == [2, 1, 2]
-    for mine, other in zip(blocks(hurt.learner), blocks(well.learner), strict=True):
+    for mine, other in zip(hurt.learner.inherited, well.learner.inherited, strict=True):
         assert torch.isfinite(mine).all()
         assert torch.equal(mine[[0, 2]], other[[0, 2]])
-    assert read_losses_(hurt.learner)["train/skipped"] == 1
-    assert hurt.learner.skipped_total.tolist() == [0, 1, 0]
+    assert read_tally_(hurt.learner.tally)["train/skipped"] == 1
+    assert hurt.learner.tally.skipped_total.tolist() == [0, 1, 0]
 
 
 def test_a_member_whose_moments_are_zeroed_steps_like_a_new_one() -> None:
@@ -148,10 +149,10 @@ def test_losses_are_means_of_the_round_and_start_again_when_read() -> None:
     pop = population(micro_batches=2, actor_lr=1e-30, critic_lr=1e-30, weight_decay=0.0)
     rng = torch.Generator().manual_seed(1)
     batches = [batch_of(3, rng, weighted=False) for _ in range(2)]
-    assert read_losses_(pop.learner) == {}
+    assert read_tally_(pop.learner.tally) == {}
 
     errors = [pop.update_(draws_of(batches)) for _ in range(3)]
-    losses = read_losses_(pop.learner)
+    losses = read_tally_(pop.learner.tally)
 
     assert losses["train/critic_loss"] == pytest.approx(float(errors[0].square().mean()), rel=1e-12)
     weights = {layer: view[:3] for layer, view in _views(pop.learner.actor).items()}
@@ -160,7 +161,7 @@ def test_losses_are_means_of_the_round_and_start_again_when_read() -> None:
     values = [CRITIC(critic, batch.obs, action) for batch, action in zip(batches, actions, strict=True)]
     assert losses["train/actor_loss"] == pytest.approx(-float(torch.stack(values).mean()), rel=1e-9)
     assert losses["train/skipped"] == 0
-    assert read_losses_(pop.learner) == {}
+    assert read_tally_(pop.learner.tally) == {}
 
 
 def _views(block: torch.Tensor, *, critic: bool = False) -> dict[str, torch.Tensor]:
@@ -169,10 +170,8 @@ def _views(block: torch.Tensor, *, critic: bool = False) -> dict[str, torch.Tens
 
 def test_plan_on_the_meta_device_is_what_is_held_and_updates_hold_no_more() -> None:
     def build(device: str) -> object:
-        rng = torch.Generator().manual_seed(0)
-        return build_learner(
-            LearnerConfig(algorithm="ddpg"), ACTOR, CRITIC, members=3, rng=rng, device=torch.device(device)
-        )
+        config, rng = settings_of({}), torch.Generator().manual_seed(0)
+        return find_algorithm(config).build(config, NETS, Setting(members=3, rng=rng, device=torch.device(device)))
 
     planned, pop = nbytes(build("meta")), population(dtype=torch.float32)
 
@@ -251,7 +250,7 @@ def test_compiled_equals_eager_to_float_tolerance(settings: dict[str, object]) -
         errors = [pop.update_(draws_of(batches)) for pop in (eager, compiled)]
         torch.testing.assert_close(errors[1], errors[0], rtol=1e-4, atol=1e-5, equal_nan=True)
 
-    for mine, other in zip(blocks(compiled.learner), blocks(eager.learner), strict=True):
+    for mine, other in zip(compiled.learner.inherited, eager.learner.inherited, strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-6)
     assert compiled.learner.critic_adams[0].steps.tolist() == [12, 12, 11, 12]
-    assert read_losses_(compiled.learner) == pytest.approx(read_losses_(eager.learner), rel=1e-4, nan_ok=True)
+    assert read_tally_(compiled.learner.tally) == pytest.approx(read_tally_(eager.learner.tally), rel=1e-4, nan_ok=True)

@@ -1,29 +1,32 @@
 """A small population and its batches, for the tests of learners."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
 
 import torch
 from torch import Tensor
 
-from flatwater.learners.config import LearnerConfig
-from flatwater.learners.ddpg import make_update
-from flatwater.learners.learner import Learner, build_learner
+from flatwater.algorithms.api import Members, Networks, Setting, Update, find_algorithm
+from flatwater.algorithms.config import LearnerConfig
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.batch import Batch
 
 OBS, ACTION, HIDDEN, B = 5, 2, (8, 7), 6
 CPU = torch.device("cpu")
 ACTOR, CRITIC = MLPActor(OBS, ACTION, HIDDEN), MLPCritic(OBS, ACTION, HIDDEN)
+NETS = Networks(ACTOR, CRITIC)
+DRAWN = Networks(MLPActor(OBS, ACTION, HIDDEN, drawn=True), CRITIC)
 ACTOR_SPEC, CRITIC_SPEC = ((OBS, *HIDDEN, ACTION), ACTOR.layout), ((OBS + ACTION, *HIDDEN, 1), CRITIC.layout)
 Draw = Callable[[int, int], Batch]
+OWN = {f.name: f.default_factory for f in fields(LearnerConfig) if f.default_factory is not MISSING}
+"""The class of each algorithm's settings."""
 
 
 @dataclass
 class Population:
     config: LearnerConfig
-    learner: Learner
-    update_: Callable[[list[Draw]], Tensor]
+    learner: Members
+    update_: Update
 
 
 def population(
@@ -34,12 +37,18 @@ def population(
     seed: int = 0,
     **settings: object,
 ) -> Population:
-    config = LearnerConfig(
-        **{"algorithm": "ddpg", "batch_size": B, "micro_batches": 2, "critic_lr": 3e-4, "actor_lr": 1e-4} | settings
-    )
-    rng = torch.Generator().manual_seed(seed)
-    learner = build_learner(config, ACTOR, CRITIC, members=members, rng=rng, device=CPU, dtype=dtype)
-    return Population(config, learner, make_update(config, ACTOR, CRITIC, learner, groups=groups))
+    config, rng = settings_of(settings), torch.Generator().manual_seed(seed)
+    algorithm = find_algorithm(config)
+    nets = DRAWN if algorithm.gaussian else NETS
+    learner = algorithm.build(config, nets, Setting(members=members, rng=rng, device=CPU, dtype=dtype))
+    return Population(config, learner, algorithm.make_update(config, nets, learner, groups or [(0, members)]))
+
+
+def settings_of(settings: Mapping[str, object]) -> LearnerConfig:
+    """Shared settings, and those of the chosen algorithm, by name."""
+    named = {"algorithm": "ddpg", "batch_size": B, "micro_batches": 2, "critic_lr": 3e-4, "actor_lr": 1e-4} | settings
+    shared = {f.name: named.pop(f.name) for f in fields(LearnerConfig) if f.name in named}
+    return LearnerConfig(**shared, **{shared["algorithm"]: OWN[shared["algorithm"]](**named)})
 
 
 def batch_of(members: int, rng: torch.Generator, *, dtype: torch.dtype = torch.float64, weighted: bool = True) -> Batch:
@@ -69,7 +78,3 @@ def members_of(batch: Batch, low: int, high: int) -> Batch:
 
 def draws_of(batches: list[Batch]) -> list[Draw]:
     return [lambda low, high, batch=batch: members_of(batch, low, high) for batch in batches]
-
-
-def blocks(learner: Learner) -> list[Tensor]:
-    return [learner.actor, *learner.actor_targets, *learner.critics, *learner.critic_targets]

@@ -14,36 +14,54 @@ the gain that it expects of buying what it asks for. No environment is stepped, 
 replayed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.learners.adam import bind_step
-from flatwater.learners.config import LearnerConfig
-from flatwater.learners.gradients import ACTOR_LOSS, ACTOR_NORM, autocast
-from flatwater.learners.learner import Learner
-from flatwater.learners.phases import count_
-from flatwater.nets.stack import Layout, Params, views
+from flatwater.algorithms.adam import bind_step
+from flatwater.algorithms.api import (
+    Algorithm,
+    Draw,
+    Explorer,
+    Members,
+    Network,
+    Networks,
+    Setting,
+    Span,
+    Spread,
+    Update,
+    accumulate_,
+    add_,
+    autocast,
+    compiled,
+    count_step_,
+    free,
+    gradients,
+)
+from flatwater.algorithms.config import LearnerConfig
+from flatwater.nets.stack import Params, views
 
 SHARPNESS = 10.0
 """How steeply the loss goes from not buying to buying around the threshold, in coefficients of [-1, 1]."""
 
 
-class DaysActor(Protocol):
+class DaysActor(Network, Protocol):
     """A policy that acts on each day of whole stretches."""
-
-    @property
-    def layout(self) -> Layout:
-        """Its weights."""
-        ...
 
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
         """Coefficients and sale targets in [-1, 1] on every day of each stretch that has its whole context in it."""
         ...
+
+
+class Threshold(Protocol):
+    """What stands in the critic's place: nothing has to be estimated."""
+
+    threshold: float
+    """Coefficient in [-1, 1] from which the environment buys."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +74,14 @@ class Lesson:
     """Of a purchase on each day M of the stretches, by sale target; 0 where nothing could be bought."""
 
 
-Draw = Callable[[int, int], Lesson]
-"""Gathers the lesson of members low ... high - 1."""
+def build(_config: LearnerConfig, nets: Networks, setting: Setting) -> Members:
+    """Actors and their moments."""
+    return Members(
+        actor=setting.rows(nets.actor.layout),
+        actor_adam=setting.adam(nets.actor.layout.size),
+        rng=setting.rng,
+        tally=setting.tally("actor_loss", "actor_grad_norm"),
+    )
 
 
 def gain_at(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -77,53 +101,42 @@ def hindsight_loss(
     return -(bought * gain_at(gain, target)).mean((1, 2))
 
 
-def make_hindsight_update(
-    config: LearnerConfig,
-    actor: DaysActor,
-    learner: Learner,
-    *,
-    groups: Sequence[tuple[int, int]],
-    threshold: float,
-) -> Callable[[Sequence[Draw]], None]:
-    """Bind an update of every member to the learner's storage.
-
-    Args:
-        config: rates.
-        actor: the policies.
-        learner: what is trained.
-        groups: members [low, high) whose lessons stand in memory at once, in order.
-        threshold: coefficient in [-1, 1] from which the environment buys.
-
-    Returns:
-        `update_(draws)`, one draw a micro-batch, without a host sync.
-    """
-    members, adam = len(learner.actor_adam.steps), learner.actor_adam
-    weights = {
-        span: {
-            name: view.detach().requires_grad_()
-            for name, view in views(learner.actor[slice(*span)], actor.layout).items()
-        }
-        for span in groups
-    }
-    homes = {span: list(views(adam.grad[slice(*span)], actor.layout).values()) for span in groups}
+def make_update(config: LearnerConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
+    """Bind an update of every member to the population's storage."""
+    trained, adam, tally = len(members.tally.skipped), members.actor_adam, members.tally
+    actor: DaysActor = cast("Any", nets.actor)
+    known: Threshold = cast("Any", nets.critic)
+    layout = actor.layout
+    weights = {span: views(members.actor[slice(*span)], layout) for span in groups}
+    homes = {span: views(adam.grad[slice(*span)], layout) for span in groups}
     step_ = bind_step(
-        learner.actor[:members], adam, lr=config.actor_lr, weight_decay=config.weight_decay, clip=config.grad_clip
+        members.actor[:trained], adam, lr=config.own.actor_lr, weight_decay=config.weight_decay, clip=config.grad_clip
     )
 
+    def learn(weights: Params, lesson: Lesson) -> tuple[Tensor, list[Tensor]]:
+        own = free(weights)
+        with autocast(config, lesson.gain.device):
+            action = actor.over_days(own, lesson.seen)
+        loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, known.threshold)
+        return loss.detach(), gradients(loss / config.micro_batches, own)
+
+    learn = compiled(config, learn)
+
     def update_(draws: Sequence[Draw]) -> None:
-        adam.grad.zero_()
         for span in groups:
-            for draw in draws:
-                lesson = draw(*span)
-                with autocast(config, lesson.gain.device):
-                    action = actor.over_days(weights[span], lesson.seen)
-                loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, threshold) / len(draws)
-                grads = torch.autograd.grad(loss.sum(), list(weights[span].values()), materialize_grads=True)
-                for home, grad in zip(homes[span], grads, strict=True):
-                    home.add_(grad)
-                learner.sums[ACTOR_LOSS, slice(*span)].add_(loss.detach())
-        count_(learner.sums, ACTOR_NORM, *step_())
-        learner.updates += 1
-        learner.actor_updates += 1
+            for number, draw in enumerate(draws):
+                loss, grads = learn(weights[span], draw(*span))
+                accumulate_(homes[span], grads, first=number == 0)
+                add_(tally, "actor_loss", loss, span)
+        count_step_(tally, "actor_grad_norm", *step_())
+        tally.updates += 1
 
     return update_
+
+
+def explorer(_config: LearnerConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401
+    """Its own actions: what is played is not learnt from."""
+    return lambda actor, params, obs, _rng: actor(params, obs)
+
+
+HINDSIGHT = Algorithm(build, make_update, explorer)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from flatwater.learners.config import LearnerConfig
+from flatwater.algorithms.config import LearnerConfig
 from flatwater.nets.stack import Layout, views
 
 
@@ -77,9 +77,9 @@ class OneLearner:
             for net, row in zip(nets, rows[1:], strict=True):
                 net.load(row, critic[1])
         decay = config.weight_decay
-        self.actor_optimizer = torch.optim.AdamW(self.actor.parameters(), lr=config.actor_lr, weight_decay=decay)
+        self.actor_optimizer = torch.optim.AdamW(self.actor.parameters(), lr=config.own.actor_lr, weight_decay=decay)
         self.critic_optimizers = [
-            torch.optim.AdamW(net.parameters(), lr=config.critic_lr, weight_decay=decay) for net in self.critics
+            torch.optim.AdamW(net.parameters(), lr=config.own.critic_lr, weight_decay=decay) for net in self.critics
         ]
         self.updates = 0
 
@@ -92,7 +92,7 @@ class OneLearner:
         for net, optimizer in zip(self.critics, self.critic_optimizers, strict=True):
             self._step(net, optimizer)
         self.updates += 1
-        if self.config.algorithm == "ddpg" or self.updates % self.config.policy_delay == 0:
+        if self.config.algorithm == "ddpg" or self.updates % self.config.own.policy_delay == 0:
             for batch in batches:
                 value = self.value(self.critics[0], batch.obs, torch.tanh(self.actor(batch.obs)))
                 (-value.mean() / len(batches)).backward()
@@ -107,10 +107,10 @@ class OneLearner:
         with torch.no_grad():
             action = torch.tanh(self.actor_target(batch.next_obs))
             if noise is not None:
-                clip = config.target_noise_clip
-                action = (action + (noise * config.target_noise).clamp(-clip, clip)).clamp(-1, 1)
+                clip = config.own.target_noise_clip
+                action = (action + (noise * config.own.target_noise).clamp(-clip, clip)).clamp(-1, 1)
             values = [self.value(net, batch.next_obs, action) for net in self.critic_targets]
-            target = batch.reward + config.gamma * batch.discount * torch.stack(values).amin(0)
+            target = batch.reward + config.own.gamma * batch.discount * torch.stack(values).amin(0)
         errors = [self.value(net, batch.obs, batch.action) - target for net in self.critics]
         weight = 1.0 if batch.weight is None else batch.weight
         loss = sum((weight * error**2).mean() for error in errors)
@@ -128,4 +128,4 @@ class OneLearner:
         with torch.no_grad():
             for target, online in pairs:
                 for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
-                    slow.copy_(self.config.tau * fast + (1 - self.config.tau) * slow)
+                    slow.copy_(self.config.own.tau * fast + (1 - self.config.own.tau) * slow)

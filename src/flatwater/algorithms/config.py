@@ -1,0 +1,164 @@
+"""The settings of every algorithm: what all share, and a table of its own for each.
+
+They stand apart from the algorithms because the command line reads them, and must not wait for torch to be imported.
+An algorithm of your own is a file with its settings, which name its `Algorithm`, and a field for them here.
+"""
+
+from dataclasses import field, fields, is_dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from flatwater.config.bounds import Bounds, Count, Number, Rate, Weight
+from flatwater.config.declare import config
+from flatwater.config.given import refuse_given
+from flatwater.errors import require
+
+Noise = Annotated[float, Bounds(0, 100)]
+
+
+@config(table="learner.hindsight")
+class HindsightConfig:
+    """Learning from the gain of every purchase that could have been made: for markets, which do not answer."""
+
+    algorithm: ClassVar[str] = "flatwater.algorithms.hindsight:HINDSIGHT"
+    """Where its `Algorithm` is."""
+    replays: ClassVar[bool] = False
+    """Whether it learns from transitions that were played, and not from what every purchase came to."""
+    noisy: ClassVar[bool] = False
+    """Whether noise is added to what it plays."""
+
+    actor_lr: Rate = 2e-3
+    """Learning rate of the actors (AdamW)."""
+    updates: Count = 48
+    """Updates of each member in a round."""
+    batch_size: Count = 32
+    """Days of each member in one micro-batch."""
+    stretches: Count | None = None
+    """A batch is so many stretches of consecutive days, of which each day is encoded once: the more, the less its days
+    have in common; the fewer, the cheaper a long context is. Divides `batch_size`. Left out: as many as read at most 20
+    rows of the panel a day: days by themselves up to a context of 20, one stretch where it is long."""
+
+
+@config(table="learner.ddpg")
+class DDPGConfig:
+    """Learning from what was played, with a critic: for environments that answer."""
+
+    algorithm: ClassVar[str] = "flatwater.algorithms.ddpg:DDPG"
+    replays: ClassVar[bool] = True
+    noisy: ClassVar[bool] = True
+
+    actor_lr: Rate = 5e-4
+    """Learning rate of the actors (AdamW)."""
+    critic_lr: Rate = 1e-3
+    """Learning rate of the critics (AdamW)."""
+    updates: Count = 64
+    """Updates of each member in a round."""
+    batch_size: Count = 32
+    """Transitions of each member in one micro-batch."""
+    gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
+    """A reward one step later counts this much."""
+    tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
+    """Share of the way that the target networks move to the online ones at each update."""
+    noise: Noise = 0.125
+    """Deviation of exploration noise at the start, of half the action's range."""
+    noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 0.99995
+    """Factor on the exploration noise for each update."""
+    noise_floor: Noise = 0.01
+    """Exploration noise does not fall below this."""
+
+
+@config(table="learner.td3")
+class TD3Config(DDPGConfig):
+    """DDPG with two critics of which the smaller one counts, a delayed actor, and noise on the target's actions."""
+
+    algorithm: ClassVar[str] = "flatwater.algorithms.ddpg:TD3"
+
+    critic_lr: Rate = 2e-3
+    """Learning rate of the critics (AdamW)."""
+    policy_delay: Number = 2
+    """The actor and the targets move at every n-th update."""
+    target_noise: Noise = 0.2
+    """Deviation of the noise on the target's action, of half the action's range."""
+    target_noise_clip: Noise = 0.5
+    """Bound of that noise."""
+
+
+@config(table="learner.sac")
+class SACConfig:
+    """Learning from what was played with a policy that is drawn from, paid for its entropy, and two critics."""
+
+    algorithm: ClassVar[str] = "flatwater.algorithms.sac:SAC"
+    replays: ClassVar[bool] = True
+    noisy: ClassVar[bool] = False
+
+    actor_lr: Rate = 1e-3
+    """Learning rate of the actors (AdamW)."""
+    critic_lr: Rate = 1e-3
+    """Learning rate of the critics (AdamW)."""
+    temperature_lr: Rate = 1e-3
+    """Learning rate of each member's temperature (Adam)."""
+    updates: Count = 64
+    """Updates of each member in a round."""
+    batch_size: Count = 32
+    """Transitions of each member in one micro-batch."""
+    gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
+    """A reward one step later counts this much."""
+    tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
+    """Share of the way that the target networks move to the online ones at each update."""
+    temperature: Annotated[float, Bounds(0, 1e3, above=True)] = 1.0
+    """What entropy is worth at the start, in units of the reward; it is learnt from there."""
+    entropy: Annotated[float, Bounds(-100, 0.69)] = -1.0
+    """Entropy wanted of each part of an action in [-1, 1]: 0.69 is uniform, -1 a deviation of 0.09."""
+
+
+@config(table="learner")
+class LearnerConfig:
+    """How every member of a population learns. The settings of one algorithm stand in the table of its name."""
+
+    algorithm: Literal["hindsight", "ddpg", "td3", "sac"] = "hindsight"
+    """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
+    td3, sac: from what was played, with critics; for environments that answer."""
+    weight_decay: Annotated[float, Bounds(0, 100)] = 5e-4
+    """Decoupled: each step shrinks every weight by this share of the learning rate. 0 gives Adam."""
+    grad_clip: Weight = 1.0
+    """Largest gradient norm of one member's network; longer gradients are scaled down to it. 0 turns it off."""
+    micro_batches: Count = 1
+    """Batches whose gradients are averaged for one update: more of them need no more memory."""
+    autocast: Literal["off", "bf16"] = "off"
+    """bf16: forward and backward passes in bfloat16; weights, moments and losses stay in float32."""
+    compile: bool = False
+    """Compile the gradients with torch.compile: minutes at the start, then faster. Needs a C++ compiler."""
+    hindsight: HindsightConfig = field(default_factory=HindsightConfig)
+    ddpg: DDPGConfig = field(default_factory=DDPGConfig)
+    td3: TD3Config = field(default_factory=TD3Config)
+    sac: SACConfig = field(default_factory=SACConfig)
+
+    @property
+    def own(self) -> Any:  # noqa: ANN401  (of the algorithm's class)
+        """The settings of the chosen algorithm."""
+        return getattr(self, self.algorithm)
+
+    def with_own(self, **changes: Any) -> Self:  # noqa: ANN401  (fields of the algorithm's class)
+        """The same with other settings of the chosen algorithm."""
+        return replace(self, **{self.algorithm: replace(self.own, **changes)})
+
+    def __post_init__(self) -> None:
+        """Only the chosen algorithm's table counts; in it, what must fit together does."""
+        for name in (f.name for f in fields(self)):
+            if name != self.algorithm and is_dataclass(getattr(self, name)):
+                refuse_given(
+                    getattr(self, name),
+                    f"learner.{name}",
+                    f"with learner.algorithm = '{self.algorithm}', which does not read it. Choose learner.algorithm = "
+                    f"'{name}', or leave it out",
+                )
+        own, table = self.own, f"learner.{self.algorithm}"
+        if isinstance(own, HindsightConfig):
+            require(
+                own.stretches is None or own.batch_size % own.stretches == 0,
+                f"{table}.stretches",
+                own.stretches,
+                f"a divisor of {table}.batch_size ({own.batch_size})",
+            )
+        if isinstance(own, DDPGConfig):
+            floor = own.noise_floor
+            require(own.noise >= floor, f"{table}.noise", own.noise, f"{table}.noise_floor ({floor}) or more")
