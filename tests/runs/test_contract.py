@@ -52,6 +52,7 @@ def test_a_touched_state_is_owned_whole(tiny: list[str]) -> None:
     assert statement.explained > 0.97
 
 
+@pytest.mark.slow
 def test_untouched_windows_are_owned_once_they_are_written(replayed: list[str]) -> None:
     """In a process of its own: an allocator that has trained before may hand out pages that were touched."""
     ended = subprocess.run([sys.executable, "-c", UNTOUCHED, *replayed], capture_output=True, text=True, check=False)

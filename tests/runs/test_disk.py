@@ -96,7 +96,8 @@ def test_a_folder_that_turns_read_only_ends_the_run_and_nothing_is_lost(
     same(whole, run)
 
 
-@KINDS
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["erl", "grow", "teach"])
 def test_a_folder_that_turns_read_only_while_a_checkpoint_is_saved(
     kind: str, tmp_path: Path, same: Same, capsys: pytest.CaptureFixture[str]
 ) -> None:

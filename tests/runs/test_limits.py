@@ -38,7 +38,9 @@ def refused(replayed: list[str], run: Path, bound: Callable[[], object]) -> str:
     return ended.stderr
 
 
-@pytest.mark.parametrize(("kind", "name"), [("RLIMIT_AS", "ulimit -v"), ("RLIMIT_DATA", "ulimit -d")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("RLIMIT_AS", "ulimit -v"), pytest.param("RLIMIT_DATA", "ulimit -d", marks=pytest.mark.slow)]
+)
 def test_a_limit_of_the_shell_is_told_before_the_start(
     kind: str, name: str, replayed: list[str], tmp_path: Path
 ) -> None:

@@ -66,7 +66,8 @@ def test_a_renamed_run_goes_on_where_it_is_now(
     same(whole, now)
 
 
-@KINDS
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["erl", "grow", "teach"])
 def test_a_folder_put_in_its_place_is_left_alone(kind: str, tmp_path: Path, same: Same) -> None:
     run, now, whole = tmp_path / "run", tmp_path / "now", tmp_path / "whole"
 

@@ -433,7 +433,7 @@ def test_a_program_that_ends_early_is_judged_by_its_last_two_readings(monitor: M
     assert [(found.verdict, found.owner) for found in monitor.conclude()] == [("slowdown", "learn")]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 def test_a_flat_program_is_never_reported(user: Any, seed: int) -> None:
     """Noise, a warm-up, a step as from a cache that is filled once, and a program that holds what it held."""
     rng = np.random.default_rng(seed)
