@@ -4,12 +4,10 @@ Gathering is what such a level spends its time on beside the product. Torch diff
 filled up with zeros to the whole series; here each slice of the gradient is added to where it came from.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx
 
 
 def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted: int) -> Float[Tensor, "Q M J D T"]:
@@ -33,13 +31,21 @@ def neighbours(
     if h.shape[2] > 1 and wanted == 1:  # nothing has to be moved
         below = h.view(*h.shape[:2], -1, kernel, h.shape[-1])
         return below.flatten(3).unsqueeze(3), below[:, :, :, -1:]
-    return _Neighbours.apply(h, kernel, dilation, wanted)
+    taps: Tensor
+    last: Tensor
+    taps, last = _Neighbours.apply(h, kernel, dilation, wanted)
+    return taps, last
+
+
+class _Gathered(FunctionCtx):
+    taken: tuple[torch.Size, int, int]
+    """The shape that was gathered from, kernel and dilation."""
 
 
 class _Neighbours(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
-        ctx.taken = h.shape, kernel, dilation, wanted
+    def forward(ctx: _Gathered, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
+        ctx.taken = h.shape, kernel, dilation
         if wanted >= dilation * kernel:
             span = h.shape[3] - (kernel - 1) * dilation
             taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
@@ -49,9 +55,8 @@ class _Neighbours(torch.autograd.Function):
         return taps, taps[..., -h.shape[-1] :].clone()
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, taps: Tensor, last: Tensor) -> tuple[Tensor, None, None, None]:
-        shape, kernel, dilation, wanted = ctx.taken
+    def backward(ctx: _Gathered, taps: Tensor, last: Tensor) -> tuple[Tensor, None, None, None]:
+        shape, kernel, dilation = ctx.taken
         parts = list(taps.unflatten(-1, (kernel, -1)).unbind(-2))
         parts[-1] = parts[-1] + last
         if shape[2] > 1:
