@@ -33,7 +33,7 @@ def neighbours(
         return below.flatten(3).unsqueeze(3), below[:, :, :, -1:]
     taps: Tensor
     last: Tensor
-    taps, last = _Neighbours.apply(h, kernel, dilation, wanted)
+    taps, last = _Neighbours.apply(h, kernel, dilation, wanted)  # type: ignore[no-untyped-call]  # torch's own
     return taps, last
 
 
@@ -43,6 +43,8 @@ class _Gathered(FunctionCtx):
 
 
 class _Neighbours(torch.autograd.Function):
+    """A gather whose gradient is added up slice by slice."""
+
     @staticmethod
     def forward(ctx: _Gathered, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
         ctx.taken = h.shape, kernel, dilation
@@ -55,7 +57,8 @@ class _Neighbours(torch.autograd.Function):
         return taps, taps[..., -h.shape[-1] :].clone()
 
     @staticmethod
-    def backward(ctx: _Gathered, taps: Tensor, last: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: _Gathered, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        taps, last = grads
         shape, kernel, dilation = ctx.taken
         parts = list(taps.unflatten(-1, (kernel, -1)).unbind(-2))
         parts[-1] = parts[-1] + last
