@@ -53,14 +53,14 @@ class _Neighbours(torch.autograd.Function):
             taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
         else:
             apart = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted, dilation).transpose(3, 4)
-            taps = apart.unflatten(2, (-1, kernel)).transpose(3, 4).flatten(4)
+            taps = apart.view(*apart.shape[:2], -1, kernel, *apart.shape[3:]).transpose(3, 4).flatten(4)
         return taps, taps[..., -h.shape[-1] :].clone()
 
     @staticmethod
     def backward(ctx: _Gathered, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         taps, last = grads
         shape, kernel, dilation = ctx.taken
-        parts = list(taps.unflatten(-1, (kernel, -1)).unbind(-2))
+        parts = list(taps.chunk(kernel, dim=-1))
         parts[-1] = parts[-1] + last
         if shape[2] > 1:
             return torch.stack(parts, dim=3).flatten(2, 3), None, None, None
