@@ -2,11 +2,11 @@
 
     python benchmarks/bench_generation.py [--sizes S M] [--full] [--json]
 
-A whole generation of a default run is counted, as it is and not put together from parts: learn (48 updates of a batch of
-32 days for every member), evaluate, validate and evolve, without console and files, with freed memory kept as a session
-keeps it. At S and M it is the second one; at FULL the first, page faults included. Process time of one thread. The
-original's seconds are those of the reference, derived from its measured steps (4.3 hours at S, 33 days at FULL). Exits
-with 1 where a limit is passed.
+A whole generation of a default run is counted, as it is and not put together from parts: learn (48 updates of a batch
+of 32 days for every member), evaluate, validate and evolve, without console and files, with freed memory kept as a
+session keeps it. At S and M it is the second one; at FULL the first, page faults included. Process time of one thread.
+The original's seconds are those of the reference, derived from its measured steps (4.3 hours at S, 33 days at FULL).
+Exits with 1 where a limit is passed.
 """
 
 import argparse

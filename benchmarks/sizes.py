@@ -10,7 +10,7 @@ from flatwater.replay.config import ReplayConfig
 from flatwater.trainers.erl.config import PopulationConfig
 
 SIZES = {"S": (60, 1500, 100, 4), "M": (200, 2000, 252, 8), "FULL": (669, 3781, 504, 16)}
-"""Name -> columns, days, context, members. All with 5 + 3 slices and the default learner: 48 updates of a batch of 32 days."""
+"""Name -> columns, days, context, members. All with 5 + 3 slices, and 48 updates of a batch of 32 days."""
 
 INVESTABLE_OF_FULL = 108
 """Of the 669 columns of the full size; of the others all."""

@@ -14,6 +14,7 @@ FLATWATER = (sys.executable, "-c", "import sys; from flatwater.cli.main import m
 LIMIT = 1 << 30
 LARGE = ("--replay.capacity", "100000000")
 GROUPS = Path("/sys/fs/cgroup")
+DATA = pytest.param("RLIMIT_DATA", "ulimit -d", marks=pytest.mark.slow)
 
 
 @pytest.fixture
@@ -38,9 +39,7 @@ def refused(replayed: list[str], run: Path, bound: Callable[[], object]) -> str:
     return ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [("RLIMIT_AS", "ulimit -v"), pytest.param("RLIMIT_DATA", "ulimit -d", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("kind", "name"), [("RLIMIT_AS", "ulimit -v"), DATA])
 def test_a_limit_of_the_shell_is_told_before_the_start(
     kind: str, name: str, replayed: list[str], tmp_path: Path
 ) -> None:

@@ -4,12 +4,10 @@ Gathering is what such a level spends its time on beside the product. Torch diff
 filled up with zeros to the whole series; here each slice of the gradient is added to where it came from.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx
 
 
 def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted: int) -> Float[Tensor, "Q M J D T"]:
@@ -33,26 +31,36 @@ def neighbours(
     if h.shape[2] > 1 and wanted == 1:  # nothing has to be moved
         below = h.view(*h.shape[:2], -1, kernel, h.shape[-1])
         return below.flatten(3).unsqueeze(3), below[:, :, :, -1:]
-    return _Neighbours.apply(h, kernel, dilation, wanted)
+    taps: Tensor
+    last: Tensor
+    taps, last = _Neighbours.apply(h, kernel, dilation, wanted)  # type: ignore[no-untyped-call]  # torch's own
+    return taps, last
+
+
+class _Gathered(FunctionCtx):
+    taken: tuple[torch.Size, int, int]
+    """The shape that was gathered from, kernel and dilation."""
 
 
 class _Neighbours(torch.autograd.Function):
+    """A gather whose gradient is added up slice by slice."""
+
     @staticmethod
-    def forward(ctx: Any, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
-        ctx.taken = h.shape, kernel, dilation, wanted
+    def forward(ctx: _Gathered, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
+        ctx.taken = h.shape, kernel, dilation
         if wanted >= dilation * kernel:
             span = h.shape[3] - (kernel - 1) * dilation
             taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
         else:
             apart = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted, dilation).transpose(3, 4)
-            taps = apart.unflatten(2, (-1, kernel)).transpose(3, 4).flatten(4)
+            taps = apart.view(*apart.shape[:2], -1, kernel, *apart.shape[3:]).transpose(3, 4).flatten(4)
         return taps, taps[..., -h.shape[-1] :].clone()
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, taps: Tensor, last: Tensor) -> tuple[Tensor, None, None, None]:
-        shape, kernel, dilation, wanted = ctx.taken
-        parts = list(taps.unflatten(-1, (kernel, -1)).unbind(-2))
+    def backward(ctx: _Gathered, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        taps, last = grads
+        shape, kernel, dilation = ctx.taken
+        parts = list(taps.chunk(kernel, dim=-1))
         parts[-1] = parts[-1] + last
         if shape[2] > 1:
             return torch.stack(parts, dim=3).flatten(2, 3), None, None, None
