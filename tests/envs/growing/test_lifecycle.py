@@ -106,7 +106,7 @@ def test_each_row_of_each_mask_has_a_choice_and_one_alone_where_a_head_does_not_
         assert given.shape == (2, len(Operation), sizes(envs.config)[head])
         assert bool(given.any(-1).all())
         if head:
-            idle = ~RELEVANT[:, head] | ~possible.operation[0]
+            idle = ~torch.tensor(RELEVANT)[:, head] | ~possible.operation[0]
             assert given[0, idle].sum(-1).tolist() == [1] * int(idle.sum())
             assert bool(given[0, idle, 0].all())
     assert possible.operation.tolist() == [[True, True, True, False, False, True]] * 2

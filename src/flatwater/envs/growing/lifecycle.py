@@ -105,7 +105,7 @@ def build_tables(config: LifecycleConfig, device: torch.device) -> Tables:
         patience=torch.tensor(patience, device=device),
         hosted=torch.tensor([s in HOSTED for s in Stage], device=device),
         mixed_in=torch.tensor([s in MIXED_IN for s in Stage], device=device),
-        relevant=RELEVANT.to(device, copy=True),
+        relevant=torch.tensor(RELEVANT, device=device),
         alpha_targets=torch.tensor(config.alpha_targets, device=device),
         paces=(1 / torch.tensor(config.tempos, dtype=torch.float32)).to(device),
     )

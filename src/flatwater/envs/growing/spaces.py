@@ -2,8 +2,6 @@
 
 from enum import IntEnum
 
-import torch
-
 from flatwater.envs.growing.config import GrowingConfig
 
 HEADS = ("operation", "slot", "blueprint", "alpha_target", "tempo")
@@ -32,8 +30,8 @@ _MATTERS = {
     Operation.FOSSILISE: (SLOT,),
     Operation.PRUNE: (SLOT,),
 }
-RELEVANT = torch.tensor([[h in (OPERATION, *_MATTERS[o]) for h in range(len(HEADS))] for o in Operation])
-"""Bool [6 operations, 5 heads]: whether a head matters for an operation. The operation's own always does."""
+RELEVANT = tuple(tuple(h in (OPERATION, *_MATTERS[o]) for h in range(len(HEADS))) for o in Operation)
+"""[6 operations, 5 heads]: whether a head matters for an operation. The operation's own always does."""
 
 
 def sizes(config: GrowingConfig) -> tuple[int, ...]:

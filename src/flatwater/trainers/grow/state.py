@@ -64,7 +64,8 @@ CONSUMERS = ("env seeds", "actions", "held out")
 def build_recipe(config: GrowConfig, device: torch.device) -> Recipe:
     """The policy for the environment's observations and actions."""
     _, *choices = sizes(config.env)
-    heads = Heads(choices=tuple(choices), relevant=RELEVANT[:, 1:].to(device), floor=config.policy.floor)
+    relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
+    heads = Heads(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
     obs, width = observation_size(config.env), config.policy
     return Recipe(config, RecurrentPolicy(obs=obs, hidden=width.hidden, cells=width.memory, heads=heads), device)
 
