@@ -108,7 +108,7 @@ def weigh(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
     return {
         "plan_is_held": composed.plan.owners == held,
         "owners": by_owner(held) | {"panel (mapped)": int(panel.values.nbytes + panel.valid.nbytes)},
-        "networks": run.learner.actor.nbytes + sum(block.nbytes for block in run.learner.critics),
+        "networks": sum(rows.nbytes for rows, _ in run.learner.trained.values()),
     }
 
 

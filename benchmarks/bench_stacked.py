@@ -114,7 +114,7 @@ def stacked(hidden: tuple[int, int], batch: Batch, *, compiled: bool) -> Callabl
     return lambda: consume(update_([lambda _low, _high: batch]))
 
 
-def consume(_: Tensor) -> None:
+def consume(_: Tensor | None) -> None:
     """Both sides leave their results on the device."""
 
 

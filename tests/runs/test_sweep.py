@@ -200,10 +200,11 @@ DRIVER = """
 import sys
 from pathlib import Path
 from rich.console import Console
+from flatwater.algorithms.config import LearnerConfig
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.sweeps.opening import Order, opened
 from flatwater.sweeps.sweep import sweep
-config = ErlRunConfig(rounds=4, threads=1, seed=5)
+config = ErlRunConfig(rounds=4, threads=1, seed=5, learner=LearnerConfig(algorithm="ddpg"))
 order = Order(config=config, space=Path(sys.argv[1]), trials=2, folder=Path("cut"), prune=False)
 assert "torch" not in sys.modules
 sweep(order, Console(), sys.argv[2:])
@@ -228,7 +229,7 @@ def test_a_killed_sweep_goes_on_and_is_a_sweep_that_was_not_killed() -> None:
 
 def test_trials_are_mirrored_below_the_name_of_their_sweep() -> None:
     """Trials of two sweeps have the same names."""
-    config = ErlRunConfig(rounds=4, threads=1, mirror="file:///mirror/")
+    config = replace(BASE, seed=0, mirror="file:///mirror/")
     swept(order(trials=1, folder="s", config=config))
     assert json.loads(Path("s/trial-0001/order.json").read_text())["mirror"] == "file:///mirror/s"
     assert load_config(ErlRunConfig, Path("s/best.toml")).mirror == "file:///mirror/"
@@ -245,8 +246,8 @@ def test_another_space_or_other_settings_are_told() -> None:
     with pytest.raises(ConfigError, match="searches another space"):
         swept(order("[net.hidden]\nchoices = [64, 128]\n"))
     with pytest.raises(ConfigError, match=r"rounds: 4 in the sweep, 9 now"):
-        swept(order(None, config=ErlRunConfig(rounds=9, threads=1, seed=5)))
-    assert len(swept(order(None, 2, config=ErlRunConfig(rounds=4, seed=5, budget="4GiB")))[0].lines) == 2
+        swept(order(None, config=replace(BASE, rounds=9)))
+    assert len(swept(order(None, 2, config=replace(BASE, threads=0, budget="4GiB")))[0].lines) == 2
     assert load_config(ErlRunConfig, Path("s/base.toml")).budget == "4GiB"
 
 

@@ -18,7 +18,7 @@ from flatwater.algorithms.config import LearnerConfig
 from flatwater.nets.stack import Layout, Params, init_
 from flatwater.state.tree import state
 
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Network(Protocol):
@@ -221,18 +221,22 @@ def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Dra
     return [lambda _low, _high: batch]
 
 
-def compiled(config: LearnerConfig, function: F) -> F:
-    """The function as one graph where the configuration asks for it; the same function otherwise."""
-    if not config.compile:
-        return function
-    graph = torch.compile(function, fullgraph=True, dynamic=False)
+def compiled(config: LearnerConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401
+    """The function with its first arguments bound, as one graph where the configuration asks for it."""
 
-    def call(*args: Any, **names: Any) -> Any:  # noqa: ANN401  (whatever the function takes and gives)
+    def eager(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)
+        return function(*bound, *given)
+
+    if not config.compile:
+        return eager
+    graph = torch.compile(eager, fullgraph=True, dynamic=False)
+
+    def call(*given: Any) -> T:  # noqa: ANN401
         # Inside the call, as it is traced at the first one and again where shapes change.
         with torch._dynamo.config.patch(trace_autograd_ops=True):  # noqa: SLF001  (torch has no other name for it)
-            return graph(*args, **names)
+            return graph(*given)
 
-    return call  # type: ignore[return-value]
+    return call
 
 
 def follow_(members: Members, tau: float) -> None:

@@ -106,7 +106,8 @@ def critic_target(
     smallest = values[0].to(batch.reward.dtype)
     for value in values[1:]:
         smallest = torch.minimum(smallest, value.to(batch.reward.dtype))
-    return batch.reward + own.gamma * batch.discount * smallest
+    gamma: float = own.gamma
+    return batch.reward + gamma * batch.discount * smallest
 
 
 def smooth(action: Tensor, noise: Tensor, clip: float) -> Tensor:
@@ -168,8 +169,8 @@ def make_update(config: LearnerConfig, nets: Networks, members: State, groups: S
     critic_homes = {
         span: [views(adam.grad[slice(*span)], nets.critic.layout) for adam in members.critic_adams] for span in groups
     }
-    learn_critics = compiled(config, lambda *given: critic_gradients(config, nets, *given))
-    learn_actor = compiled(config, lambda *given: actor_gradients(config, nets, *given))
+    learn_critics = compiled(config, critic_gradients, config, nets)
+    learn_actor = compiled(config, actor_gradients, config, nets)
     actor_step_, *critic_steps = bind_steps(config, members)
     delay = config.own.policy_delay if isinstance(config.own, TD3Config) else 1
 

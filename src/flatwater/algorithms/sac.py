@@ -221,8 +221,8 @@ def make_update(config: LearnerConfig, nets: Networks, members: State, groups: S
     tally, count, own = members.tally, config.micro_batches, config.sac
     weights = {span: weights_of(members, nets, span) for span in groups}
     homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}
-    learn_critics = compiled(config, lambda *given: critic_gradients(config, nets, *given))
-    learn_actor = compiled(config, lambda *given: actor_gradients(config, nets, *given))
+    learn_critics = compiled(config, critic_gradients, config, nets)
+    learn_actor = compiled(config, actor_gradients, config, nets)
     step_ = bind_steps(config, members)
 
     def critics_(span: Span, batch: Batch, *, first: bool) -> Tensor:

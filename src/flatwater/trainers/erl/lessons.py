@@ -53,7 +53,8 @@ def lesson_days(recipe: Recipe) -> range:
 
 def stretch_days(recipe: Recipe) -> int:
     """Days of one stretch that are learnt from; the context of the first comes before them."""
-    return recipe.config.learner.own.batch_size // stretch_count(recipe.config)
+    size: int = recipe.config.learner.own.batch_size
+    return size // stretch_count(recipe.config)
 
 
 def build_outcomes(recipe: Recipe, market: Market) -> Outcomes:

@@ -59,17 +59,19 @@ ROWS_A_DAY = 20
 
 def stretch_count(config: ErlConfig) -> int:
     """Stretches of consecutive days in a batch: their first days bring their whole context along."""
-    learner = config.learner.own
-    if learner.stretches is not None:
-        return learner.stretches
-    most = (ROWS_A_DAY - 1) * learner.batch_size // max(1, config.env.episode.context - 1)
-    return max(s for s in range(1, max(1, min(most, learner.batch_size)) + 1) if learner.batch_size % s == 0)
+    given: int | None = config.learner.own.stretches
+    if given is not None:
+        return given
+    size: int = config.learner.own.batch_size
+    most = (ROWS_A_DAY - 1) * size // max(1, config.env.episode.context - 1)
+    return max(s for s in range(1, max(1, min(most, size)) + 1) if size % s == 0)
 
 
 def members_at_once(recipe: Recipe, market: Market) -> int:
     """Members whose observations of one micro-batch fit into `WINDOW_BYTES`; at least one."""
     config, (columns, _, features) = recipe.config, market.observations.shape
-    batch_size, context = config.learner.own.batch_size, config.env.episode.context
+    batch_size: int = config.learner.own.batch_size
+    context = config.env.episode.context
     # A stretch has the context of its first day and one row for each further one; a transition has its whole window.
     rows = batch_size * context
     if learns_from_outcomes(config):
