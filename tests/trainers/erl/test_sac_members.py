@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from flatwater.runs.erl.composition import ErlRun
 
 from flatwater.algorithms.sac import State
+from flatwater.recipes.erl.run import ErlRun
 from flatwater.trainers.erl.evolve import evolve_
 
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]

@@ -1,0 +1,112 @@
+"""PPO beside Stable-Baselines3's, on the same environments, with the same steps, epochs and layers, in one program.
+
+    python benchmarks/bench_ppo.py [--envs CartPole-v1 Acrobot-v1] [--seeds 0 1 2 3 4] [--steps N] [--json]
+
+Needs Stable-Baselines3 (`pip install -e .[compare]`). Both get 8 copies that are stepped one after another, blocks of
+128 steps, 4 epochs of 4 minibatches, two layers of 64, discount 0.99 and lambda 0.95, and one thread; each has its own
+default learning rate. Returns are means over 40 episodes of other seeds with the likeliest action. Speed is agent steps
+for each second of CPU time of training, without evaluation: the two are timed in turns, and the median of their ratios
+counts. Both spend most of it in Gymnasium's and torch's calls, so it varies with the machine.
+"""
+
+import argparse
+import json
+import sys
+import time
+from itertools import pairwise
+from statistics import mean, median
+from typing import Any
+
+import gymnasium
+import torch
+
+try:
+    import stable_baselines3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+except ImportError:
+    sys.exit("bench_ppo.py needs Stable-Baselines3: pip install -e .[compare]")
+from sizes import Silent
+
+from flatwater.recipes.ppo.config import PpoRunConfig
+from flatwater.recipes.ppo.run import BlocksRun, compose
+from flatwater.recipes.ppo.score import score_policy
+from flatwater.trainers.blocks.config import ComparisonConfig
+from flatwater.trainers.loop import train_
+
+ENVS, BLOCK, EPISODES = 8, 128, 40
+NEVER = 1 << 20
+"""Rounds between two evaluations: there is none, and none is counted."""
+JUDGED = 1 << 31
+"""First seed of the episodes that the returns are taken on."""
+
+
+def own(name: str, seed: int) -> BlocksRun:
+    """A run of `train ppo` with its defaults."""
+    evaluation = ComparisonConfig(envs=EPISODES, every=NEVER)
+    config = PpoRunConfig(env=f"gymnasium:{name}", seed=seed, threads=1, evaluation=evaluation)
+    assert (config.envs, config.block) == (ENVS, BLOCK)
+    run = compose(config)
+    train_(run.trainer, 1, Silent())  # the baselines are played in the first round, and nothing of it is counted
+    return run
+
+
+def library(name: str, seed: int) -> Any:  # noqa: ANN401  (it ships no types)
+    """The library's PPO, as near to the same settings as it can be."""
+    env = make_vec_env(name, ENVS, seed=seed)
+    shape = {"n_steps": BLOCK, "batch_size": ENVS * BLOCK // 4, "n_epochs": 4}
+    agent = stable_baselines3.PPO(
+        "MlpPolicy", env, seed=seed, device="cpu", policy_kwargs={"net_arch": [64, 64]}, **shape
+    )
+    return agent.learn(ENVS * BLOCK)
+
+
+def compare(name: str, seed: int, steps: int) -> dict[str, float]:
+    """Train both in turns, a quarter of the steps at a time, and judge them."""
+    ours, theirs, ratios, spent = own(name, seed), library(name, seed), [], {"own": 0.0, "library": 0.0}
+    blocks = steps // (ENVS * BLOCK)
+    quarters = [blocks * part // 4 for part in range(5)]
+    for before, after in pairwise(quarters):
+        start = time.process_time()
+        train_(ours.trainer, 1 + after, Silent())
+        between = time.process_time()
+        theirs.learn((after - before) * ENVS * BLOCK, reset_num_timesteps=False)
+        took = between - start, time.process_time() - between
+        ratios.append(took[1] / took[0])
+        spent["own"], spent["library"] = spent["own"] + took[0], spent["library"] + took[1]
+    judged = make_vec_env(name, ENVS, seed=10_000)
+    reached, _ = evaluate_policy(theirs, judged, n_eval_episodes=EPISODES, deterministic=True)
+    score = score_policy(ours.trainer, JUDGED)
+    return {
+        "own": float(score.players["policy"].mean()),
+        "library": float(reached),
+        "random": float(score.players["random"].mean()),
+        "times as fast": median(ratios),
+        **{f"{who}, steps per CPU second": steps / seconds for who, seconds in spent.items()},
+    }
+
+
+def main() -> None:
+    """Print a line for each environment and seed, and the means."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", nargs="+", default=["CartPole-v1", "Acrobot-v1"], help="Gymnasium's names")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--steps", type=int, default=51_200, help="of all copies together")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    found = {}
+    for name in given.envs:
+        gymnasium.spec(name)
+        runs = [compare(name, seed, given.steps) for seed in given.seeds]
+        found[name] = {key: [run[key] for run in runs] for key in runs[0]}
+        if not given.json:
+            for key, values in found[name].items():
+                each = "  ".join(f"{value:8.2f}" for value in values)
+                print(f"{name:14} {key:30} {mean(values):9.2f}   {each}")
+    if given.json:
+        print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
