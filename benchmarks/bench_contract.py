@@ -56,8 +56,8 @@ def in_process(part: str, argument: str) -> dict[str, Any]:
             return trained(config_of("S", rounds=EXPLAINED_ROUNDS), folder)
         if part == "windows":
             return trained(windows_config(), folder)
-        recipe, _, seed = argument.partition(":")
-        return trained(replace(recipes()[recipe], seed=int(seed)), folder)
+        setup, _, seed = argument.partition(":")
+        return trained(replace(recipes()[setup], seed=int(seed)), folder)
 
 
 def fresh(part: str, argument: str = "") -> dict[str, Any]:
@@ -91,7 +91,7 @@ def bench_cost(pairs: int) -> dict[str, Any]:
 
 def bench_flat() -> dict[str, Any]:
     """Findings of runs that have nothing to find."""
-    return {f"{recipe}:{seed}": fresh("flat", f"{recipe}:{seed}")["findings"] for recipe in recipes() for seed in SEEDS}
+    return {f"{setup}:{seed}": fresh("flat", f"{setup}:{seed}")["findings"] for setup in recipes() for seed in SEEDS}
 
 
 def bench_windows() -> dict[str, Any]:

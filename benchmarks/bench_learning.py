@@ -66,7 +66,7 @@ def config_of(market: str, seed: int, algorithm: Algorithm) -> ErlRunConfig:
 
 def episode_starts(composition: ErlRun) -> torch.Tensor:
     """First rows of `EPISODES` episodes, spread evenly over the holdout."""
-    days, steps = composition.recipe.splits.holdout, composition.config.env.episode.days
+    days, steps = composition.setup.splits.holdout, composition.config.env.episode.days
     return torch.linspace(days.first, days.stop - steps, EPISODES).long()
 
 
@@ -83,10 +83,10 @@ def simulator(composition: ErlRun, starts: torch.Tensor) -> Simulator:
 
 def play_members(composition: ErlRun) -> dict[str, torch.Tensor]:
     """What each member and the champion, the last, came to on the mean episode, without noise."""
-    recipe, run, starts = composition.recipe, composition.trainer.run, episode_starts(composition)
+    setup, run, starts = composition.setup, composition.trainer.run, episode_starts(composition)
     actors, days = run.learner.actor, composition.config.env.episode.days
     env = simulator(composition, starts.repeat(len(actors)))
-    play_(recipe, run.market, env, actors=actors, starts=starts, days=days)
+    play_(setup, run.market, env, actors=actors, starts=starts, days=days)
     summary = episode_summary(env, composition.config.env)
     return {name: value.view(len(actors), -1).mean(1) for name, value in summary.items()}
 
@@ -99,7 +99,7 @@ def play_rules(composition: ErlRun) -> dict[str, float]:
         load_truth(composition.config.panel),
         {},
     )
-    asked = rules(market, config, lesson_days(composition.recipe))
+    asked = rules(market, config, lesson_days(composition.setup))
     assert truth is not None
     asked["oracle"] = lambda: oracle_scores(truth, config)
     for name, scores in asked.items():

@@ -83,7 +83,7 @@ class Traders(VecEnv):
         return self.observed()
 
     def reset(self) -> np.ndarray:
-        days = lesson_days(self.run.recipe)
+        days = lesson_days(self.run.setup)
         last = days.stop - self.config.episode.days
         return self.begin(torch.from_numpy(self.draw.integers(days.start, last, self.num_envs)))
 
@@ -244,7 +244,7 @@ class Timed(BaseCallback):
         self.run_, self.seconds, self.began, self.apart = run, seconds, time.process_time(), 0.0
         self.best, self.looked = -np.inf, 0
         self.kept: dict[str, Any] = {}
-        days = run.recipe.splits.validation
+        days = run.setup.splits.validation
         self.starts = torch.linspace(days.first, days.stop - run.config.env.episode.days, 8).long()
 
     def spent(self) -> float:
@@ -275,8 +275,8 @@ def library(name: str, run: ErlRun, seconds: float, seed: int) -> tuple[float, i
 def boosting(run: ErlRun, seed: int) -> float:
     """Gradient boosting on what ridge sees, fitted to the same days."""
     market, config = run.trainer.run.market, run.config.env
-    features, gain, usable = gain_features(market, config, lesson_days(run.recipe))
-    days = lesson_days(run.recipe)
+    features, gain, usable = gain_features(market, config, lesson_days(run.setup))
+    days = lesson_days(run.setup)
     fitted = HistGradientBoostingRegressor(random_state=seed).fit(
         features[days.start : days.stop][usable], gain[usable]
     )

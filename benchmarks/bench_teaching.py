@@ -114,7 +114,7 @@ def pace() -> dict[str, float]:
     """Agent steps per CPU second in the first and the last tenth of the rounds, and the same over the other run's."""
     run, watcher = composed(SMALL), Deaf(first_round_again())
     train_(run.trainer, ROUNDS + 1, watcher)
-    tenth, steps = ROUNDS // 10, SMALL["block"] * run.trainer.recipe.agents
+    tenth, steps = ROUNDS // 10, SMALL["block"] * run.trainer.setup.agents
     taken, beside = np.array(watcher.rounds)[1:], np.array(watcher.pauses)[1:]  # the first round has the baselines
     first, last = (steps / float(np.median(part)) for part in (taken[:tenth], taken[-tenth:]))
     slower = taken / beside
@@ -141,20 +141,20 @@ def first_round_again() -> Callable[[], None]:
 def loop() -> dict[str, float]:
     """CPU seconds of a round of the default size, here and with lists: medians of turns that alternate."""
     run = composed({"threads": 1})
-    recipe, trainer = run.trainer.recipe, run.trainer
-    world = ForagingWorld(ForagingConfig(), recipe.config.envs)
-    listed = ListedTeaching(run.config.learner, recipe.student, trainer.run.learner.block, world, SearchTeacher(world))
+    setup, trainer = run.trainer.setup, run.trainer
+    world = ForagingWorld(ForagingConfig(), setup.config.envs)
+    listed = ListedTeaching(run.config.learner, setup.student, trainer.run.learner.block, world, SearchTeacher(world))
     watcher = Deaf()
     train_(trainer, 1, watcher)
-    listed.round(recipe.config.block)
+    listed.round(setup.config.block)
 
     def ours() -> None:
         for phase in trainer.phases[1:3]:
             for number in range(phase.steps()):
                 phase.step_(number)
 
-    turns = [(cpu_seconds(ours), cpu_seconds(lambda: listed.round(recipe.config.block))) for _ in range(TURNS)]
-    steps = recipe.agents * recipe.config.block
+    turns = [(cpu_seconds(ours), cpu_seconds(lambda: listed.round(setup.config.block))) for _ in range(TURNS)]
+    steps = setup.agents * setup.config.block
     block, lists = (steps / statistics.median(side) for side in zip(*turns, strict=True))
     return {"block": block, "lists": lists, "ratio": block / lists}
 

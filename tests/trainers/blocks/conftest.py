@@ -16,7 +16,7 @@ from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.numbers import PARTS
 from flatwater.trainers.blocks.profile import Profile
 from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
-from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_blocks, build_recipe
+from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_blocks, build_setup
 from flatwater.trainers.loop import train_
 
 CPU = torch.device("cpu")
@@ -36,12 +36,12 @@ def built() -> Callable[..., BlocksTrainer]:
     def build(changes: Mapping[str, Any] | None = None, *, agents: int = 2, form: str = "tokens") -> BlocksTrainer:
         config = from_mapping(TeachRunConfig, merged(TINY, changes or {}), "a test")
         world, held_out = CueWorld(config.envs, agents, form), CueWorld(config.evaluation.envs, agents, form)
-        recipe = build_recipe(config, world.spaces, held_out.spaces, CPU)
-        run = build_blocks(recipe)
+        setup = build_setup(config, world.spaces, held_out.spaces, CPU)
+        run = build_blocks(setup)
         profile = Profile(PARTS)
-        collector = Collector(recipe, run, world, CueTeacher(world), profile)
+        collector = Collector(setup, run, world, CueTeacher(world), profile)
         others = {TEACHER: CueTeacher(held_out), RANDOM: RandomTeacher(held_out, run.generators["random"])}
-        return build_trainer(recipe, run, collector, Stage(recipe, run, held_out, others), profile)
+        return build_trainer(setup, run, collector, Stage(setup, run, held_out, others), profile)
 
     return build
 

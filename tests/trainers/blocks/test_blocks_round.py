@@ -22,7 +22,7 @@ from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.collect import HELD_OUT, ask_
 from flatwater.trainers.blocks.rebuild import rebuild_
 from flatwater.trainers.blocks.round import BlocksTrainer
-from flatwater.trainers.blocks.state import build_blocks, build_recipe
+from flatwater.trainers.blocks.state import build_blocks, build_setup
 from flatwater.trainers.loop import train_
 
 Built = Callable[..., BlocksTrainer]
@@ -41,7 +41,7 @@ class Profiled(Silent):
 def test_the_profile_of_a_block_that_was_begun_by_another_process_is_not_told(built: Built) -> None:
     """The update of a whole block, divided by the few steps that were left of it, looked like a slow one."""
     first, other, told = built(), built(), Profiled()
-    assert not train_(first, 2, Silent(2 + 2 * first.recipe.held_out.steps))
+    assert not train_(first, 2, Silent(2 + 2 * first.setup.held_out.steps))
     assert (first.progress.phase, first.progress.step) == (1, 2), "within the first block"
     restore_(other.run, saved(first.run))
     rebuild_(other)
@@ -104,13 +104,13 @@ def test_no_tensor_ever_moves(built: Built) -> None:
 def test_what_is_planned_is_what_is_held(form: str, built: Built) -> None:
     held = built(form=form)
     meta = torch.device("meta")
-    spaces = held.recipe.spaces, held.recipe.held_out
-    planned = build_blocks(build_recipe(held.recipe.config, *spaces, meta))
+    spaces = held.setup.spaces, held.setup.held_out
+    planned = build_blocks(build_setup(held.setup.config, *spaces, meta))
     assert nbytes(planned) == nbytes(held.run)
 
 
 def collected(trainer: BlocksTrainer) -> Any:
-    for t in range(trainer.recipe.config.block):
+    for t in range(trainer.setup.config.block):
         trainer.collector.step_(t)
     return trainer.run.rollout
 
@@ -123,7 +123,7 @@ def test_the_executed_action_is_stored_with_its_own_probability(lead: float, bui
     assert (rollout["led"].float().mean() == lead) or lead == 0.5
     assert torch.equal(rollout["action"][rollout["led"]], rollout["taught"][rollout["led"]])
     assert torch.equal(rollout["reward"] > 0, rollout["alive"] & (rollout["action"] == rollout["taught"]))
-    student = trainer.recipe.student
+    student = trainer.setup.student
     weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
     seen = student(weights, rollout["obs"], torch.zeros_like(run.memory), rollout["starts"])
     wanted = seen.logits.log_softmax(-1).gather(-1, rollout["action"].unsqueeze(-1)).squeeze(-1)
@@ -134,7 +134,7 @@ def test_the_executed_action_is_stored_with_its_own_probability(lead: float, bui
 def test_what_followed_a_step_is_valued_before_the_next_episode_begins(built: Built) -> None:
     """Rows of one environment that ended by time: the value of its last observation, not of the next one's first."""
     trainer = built({"block": 6, "learner": {"minibatches": 1}})
-    rollout, run, student = collected(trainer), trainer.run, trainer.recipe.student
+    rollout, run, student = collected(trainer), trainer.run, trainer.setup.student
     weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
     episode, world = run.episodes, CueWorld(4)
     ended = (rollout["truncated"] | rollout["terminated"]).view(6, 4, 2).all(2)
@@ -167,7 +167,7 @@ def seed_of(env: int, shown: torch.Tensor) -> int:
 
 def test_advantages_are_those_of_gae_over_the_students_own_steps(trained: Trained) -> None:
     trainer, _ = trained(1, {"learner": {"lead": {"first": 0.5, "last": 0.5}}})
-    rollout, config = trainer.run.rollout, trainer.recipe.config.learner
+    rollout, config = trainer.run.rollout, trainer.setup.config.learner
     wanted = gae(
         reward=rollout["reward"],
         discount=config.gamma * (~rollout["terminated"]).float(),

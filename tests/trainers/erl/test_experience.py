@@ -30,9 +30,9 @@ def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(
     account: object, credit: str, composed: Composed
 ) -> None:
     composition = composed(DDPG | {"env.account_observation": account, "env.reward.credit": credit})
-    run, recipe = composition.trainer.run, composition.recipe
-    env = TradingEnv(run.market, recipe.config.env, recipe.splits.train)
-    evaluate_(recipe, run)
+    run, setup = composition.trainer.run, composition.setup
+    env = TradingEnv(run.market, setup.config.env, setup.splits.train)
+    evaluate_(setup, run)
     traded = 0
     for episode in range(8):  # 4 members x 2 slices: the first day of each is the first rows of the ring
         at, start = episode, int(run.replay.row[episode])
@@ -41,7 +41,7 @@ def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(
         for day in range(20):
             assert int(run.replay.row[at]) == start + day
             same_observation(stored(composition, at), seen)
-            orders = to_orders(recipe, run.replay.action[at][None])[0]
+            orders = to_orders(setup, run.replay.action[at][None])[0]
             seen, reward, terminated, _, info = env.step(orders.numpy())
             assert float(run.replay.reward[at]) == reward
             assert float(run.replay.discount[at]) == (0 if terminated else 1)
@@ -71,8 +71,8 @@ def same_observation(first: Any, second: Any) -> None:
 
 def test_a_batch_holds_each_transition_with_its_successor(composed: Composed) -> None:
     composition = composed(DDPG)
-    run, recipe = composition.trainer.run, composition.recipe
-    evaluate_(recipe, run)
+    run, setup = composition.trainer.run, composition.setup
+    evaluate_(setup, run)
     index = torch.randint(160, (4, 2, 8), generator=torch.Generator().manual_seed(1))
     batch = micro_batch(source_of(composition), index, None, 1)(1, 3)
     for p in range(2):

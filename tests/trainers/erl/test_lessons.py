@@ -16,7 +16,7 @@ from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.trainers.erl.config import ErlConfig
 from flatwater.trainers.erl.lessons import build_outcomes, draw_lessons, lesson_days
-from flatwater.trainers.erl.recipe import build_recipe, stretch_count
+from flatwater.trainers.erl.setup import build_setup, stretch_count
 
 Composed = Callable[..., ErlRun]
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
@@ -52,15 +52,15 @@ def test_a_gain_is_what_the_env_gives_for_the_same_purchase(composed: Composed) 
 def test_no_lesson_knows_a_day_after_training(composed: Composed) -> None:
     """The embargo: other prices from the first walk-forward day on change no gain that is learnt from."""
     composition = composed()
-    recipe, run = composition.recipe, composition.trainer.run
-    before = build_outcomes(recipe, run.market).gain
-    stop = recipe.splits.train.stop
-    assert lesson_days(recipe).stop == stop - recipe.config.env.trade.hold_days
+    setup, run = composition.setup, composition.trainer.run
+    before = build_outcomes(setup, run.market).gain
+    stop = setup.splits.train.stop
+    assert lesson_days(setup).stop == stop - setup.config.env.trade.hold_days
     for prices in (run.market.close, run.market.high, run.market.mark):
         prices[stop:] *= 3
-    assert torch.equal(build_outcomes(recipe, run.market).gain, before)
+    assert torch.equal(build_outcomes(setup, run.market).gain, before)
     run.market.high[stop - 1] *= 3
-    assert not torch.equal(build_outcomes(recipe, run.market).gain, before)
+    assert not torch.equal(build_outcomes(setup, run.market).gain, before)
 
 
 @pytest.mark.parametrize(("context", "stretches"), [(1, 32), (20, 32), (60, 8), (252, 2), (504, 1), (4095, 1)])
@@ -78,11 +78,11 @@ def test_a_lesson_shows_the_days_that_its_gains_belong_to(composed: Composed) ->
     composition = composed(
         {"learner.hindsight.batch_size": 6, "learner.hindsight.stretches": 2, "learner.micro_batches": 3}
     )
-    recipe, run = composition.recipe, composition.trainer.run
+    setup, run = composition.setup, composition.trainer.run
     assert run.outcomes is not None
-    days, seen = lesson_days(recipe), set()
+    days, seen = lesson_days(setup), set()
     for _ in range(200):
-        draws = draw_lessons(recipe, run.market, run.outcomes, run.generators["lessons"])
+        draws = draw_lessons(setup, run.market, run.outcomes, run.generators["lessons"])
         assert len(draws) == 3
         lesson = draws[0](1, 3)
         assert lesson.seen.shape == (2, 2, 6, 19 + 3, len(DEFAULT_OBSERVATION_FEATURES))
@@ -106,17 +106,17 @@ def test_members_draw_days_of_their_own(composed: Composed) -> None:
     composition = composed()
     run = composition.trainer.run
     assert run.outcomes is not None
-    lesson = draw_lessons(composition.recipe, run.market, run.outcomes, run.generators["lessons"])[0](0, 4)
+    lesson = draw_lessons(composition.setup, run.market, run.outcomes, run.generators["lessons"])[0](0, 4)
     assert len({lesson.gain[p].numpy().tobytes() for p in range(4)}) > 1
 
 
 def test_too_few_days_are_told_with_what_to_change(composed: Composed) -> None:
     composition = composed()
-    config = composition.recipe.config
+    config = composition.setup.config
     config = replace(config, learner=config.learner.with_own(batch_size=400, stretches=1))
-    recipe = build_recipe(config, composition.trainer.run.market, composition.recipe.splits, torch.device("cpu"))
+    setup = build_setup(config, composition.trainer.run.market, composition.setup.splits, torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"hindsight needs 405 or more.*learner\.hindsight\.batch_size"):
-        build_outcomes(recipe, composition.trainer.run.market)
+        build_outcomes(setup, composition.trainer.run.market)
 
 
 def test_a_run_in_hindsight_holds_no_replay_and_no_critic(trained: Trained) -> None:

@@ -35,22 +35,22 @@ def content(leaf: Leaf) -> bytes:
 
 def value_alone(composition: ErlRun, weights: torch.Tensor, starts: torch.Tensor) -> float:
     """A trader's validation value, played by itself in a simulator of its own, one slice after the other."""
-    recipe, run = composition.recipe, composition.trainer.run
-    env, days = recipe.config.env, recipe.config.env.episode.days
+    setup, run = composition.setup, composition.trainer.run
+    env, days = setup.config.env, setup.config.env.episode.days
     found = []
     for start in starts.unbind():
-        sim = build_simulator(env, batch=1, max_days=days, instruments=len(run.market.investable), device=recipe.device)
-        play_(recipe, run.market, sim, actors=weights.clone()[None], starts=start[None], days=days)
+        sim = build_simulator(env, batch=1, max_days=days, instruments=len(run.market.investable), device=setup.device)
+        play_(setup, run.market, sim, actors=weights.clone()[None], starts=start[None], days=days)
         found.append(float(fitness(sim, env)))
-    return sum(sorted(found)[: recipe.config.evaluation.lowest]) / recipe.config.evaluation.lowest
+    return sum(sorted(found)[: setup.config.evaluation.lowest]) / setup.config.evaluation.lowest
 
 
 def test_all_members_play_the_same_slices_inside_their_split(trained: Trained) -> None:
     composition, _ = trained(3)
-    run, recipe = composition.trainer.run, composition.recipe
+    run, setup = composition.trainer.run, composition.setup
     for env, members, days in (
-        (run.eval_env, 4, recipe.splits.train),
-        (run.val_env, 5, recipe.splits.validation),
+        (run.eval_env, 4, setup.splits.train),
+        (run.val_env, 5, setup.splits.validation),
     ):
         for rows in (env.start, env.trading_end, env.end):
             by_member = rows.view(members, 2)
@@ -65,18 +65,18 @@ def test_slices_are_others_in_every_generation(composed: Composed) -> None:
     composition = composed()
     run, seen = composition.trainer.run, set()
     for _ in range(8):
-        evaluate_(composition.recipe, run)
+        evaluate_(composition.setup, run)
         seen.add(tuple(run.eval_env.start.view(4, 2)[0].tolist()))
     assert len(seen) > 4
 
 
 def test_every_training_slice_can_be_drawn_and_no_other(composed: Composed) -> None:
     composition = composed({"splits.validation_days": 150, "splits.holdout_days": 65, "panel": "synthetic:2x260"})
-    days, run = composition.recipe.splits.train, composition.trainer.run
+    days, run = composition.setup.splits.train, composition.trainer.run
     assert (days.first, days.stop) == (19, 45)
     drawn = set()
     for _ in range(40):
-        evaluate_(composition.recipe, run)
+        evaluate_(composition.setup, run)
         drawn |= {*run.eval_env.start.tolist()}
     assert drawn == set(range(19, 45 - 20 + 1))
 
@@ -84,12 +84,12 @@ def test_every_training_slice_can_be_drawn_and_no_other(composed: Composed) -> N
 def test_the_champion_is_scored_again_and_beaten_only_on_the_same_slices(composed: Composed) -> None:
     """Each trader's value is found again by playing it alone; the champion's weights follow from these values."""
     composition = composed({"seed": 3})
-    run, recipe = composition.trainer.run, composition.recipe
+    run, setup = composition.trainer.run, composition.setup
     champion, crowned, shaken = None, [], torch.Generator().manual_seed(0)
     for _ in range(6):
-        evaluate_(recipe, run)
+        evaluate_(setup, run)
         members = run.learner.actor[:-1].clone()
-        validate_(recipe, run)
+        validate_(setup, run)
         starts = run.val_env.start.view(5, 2)[0]
         values = [value_alone(composition, weights, starts) for weights in members]
         torch.testing.assert_close(run.scores.validation[:-1], torch.tensor(values), rtol=1e-4, atol=1e-3)
@@ -111,11 +111,11 @@ def test_the_champion_is_scored_again_and_beaten_only_on_the_same_slices(compose
 
 def test_an_equal_does_not_beat_the_champion(composed: Composed) -> None:
     composition = composed()
-    run, recipe = composition.trainer.run, composition.recipe
-    validate_(recipe, run)
+    run, setup = composition.trainer.run, composition.setup
+    validate_(setup, run)
     run.learner.actor[:-1] = run.learner.actor[-1]
     born = run.lineage.born[-1].clone()
-    validate_(recipe, run)
+    validate_(setup, run)
     assert (run.scores.validation == run.scores.validation[-1]).all()
     assert not run.scores.crowned
     assert torch.equal(run.lineage.born[-1], born)
@@ -124,23 +124,23 @@ def test_an_equal_does_not_beat_the_champion(composed: Composed) -> None:
 def test_the_champion_is_chosen_on_validation_not_on_fitness(composed: Composed) -> None:
     composition = composed()
     run = composition.trainer.run
-    evaluate_(composition.recipe, run)
+    evaluate_(composition.setup, run)
     run.scores.fitness.copy_(torch.tensor([1e6, 0.0, 0.0, 0.0]))
-    validate_(composition.recipe, run)
+    validate_(composition.setup, run)
     assert torch.equal(run.learner.actor[-1], run.learner.actor[int(run.scores.validation[:-1].argmax())])
 
 
 def test_the_population_keeps_its_size_through_champion_injection(composed: Composed) -> None:
     """The original lost a member at each injection."""
     composition = composed({"evolution.champion_injection": 2, "learner.algorithm": "ddpg"})
-    run, recipe = composition.trainer.run, composition.recipe
+    run, setup = composition.trainer.run, composition.setup
     shape, injected = run.learner.actor.shape, []
     for generation in range(6):
         run.progress.round = generation
-        evaluate_(recipe, run)
-        validate_(recipe, run)
+        evaluate_(setup, run)
+        validate_(setup, run)
         champion, weakest = run.learner.actor[-1].clone(), int(run.scores.fitness.argmin())
-        evolve_(recipe, run)
+        evolve_(setup, run)
         assert run.learner.actor.shape == shape == (5, shape[1])
         assert len({*run.lineage.ids[:-1].tolist()}) == 4, "every member is someone else"
         assert torch.equal(run.learner.actor[-1], champion)
@@ -158,7 +158,7 @@ def test_elites_keep_weights_and_moments_and_the_replaced_start_afresh(trained: 
     actor, moments = run.learner.actor.clone(), run.learner.actor_adam.exp_avg.clone()
     elite = run.scores.fitness.argsort(descending=True)[:2]  # 37.5 % of 4, rounded
     assert moments[elite].abs().sum(1).min() > 0
-    evolve_(composition.recipe, run)
+    evolve_(composition.setup, run)
     replaced = [n for n in range(4) if n not in elite.tolist()]
     assert torch.equal(run.learner.actor[elite], actor[elite])
     assert torch.equal(run.learner.actor_adam.exp_avg[elite], moments[elite])

@@ -15,7 +15,7 @@ Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 @pytest.mark.parametrize("account", [False, True])
 def test_children_blend_their_parents_temperatures(account: object, trained: Trained) -> None:
     composition, rounds = trained(2, {"learner.algorithm": "sac", "env.account_observation": account})
-    recipe, run = composition.recipe, composition.trainer.run
+    setup, run = composition.setup, composition.trainer.run
     learner = run.learner
     assert isinstance(learner, State)
     assert learner.tally.updates > 0
@@ -25,7 +25,7 @@ def test_children_blend_their_parents_temperatures(account: object, trained: Tra
     run.scores.fitness.copy_(torch.tensor([4.0, 3.0, 2.0, 1.0]))
     elites, actor = learner.log_temperature[:2].clone(), learner.actor.clone()
 
-    evolve_(recipe, run)
+    evolve_(setup, run)
 
     replaced = (learner.actor[:4] != actor[:4]).any(1)
     assert replaced.any()

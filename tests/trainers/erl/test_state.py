@@ -55,10 +55,10 @@ def test_the_plan_on_the_meta_device_weighs_what_is_held(
     changes: dict[str, object], composed: Callable[..., ErlRun]
 ) -> None:
     composition = composed(changes)
-    recipe, meta = composition.recipe, torch.device("meta")
+    setup, meta = composition.setup, torch.device("meta")
     held = composition.trainer.run.market
     market = Market(**{leaf.path: leaf.value.to(meta) for leaf in leaves(held)})
-    planned = build_erl(replace(recipe, device=meta), market)
+    planned = build_erl(replace(setup, device=meta), market)
 
     assert nbytes(planned) == nbytes(composition.trainer.run)
     tensors = [leaf for leaf in leaves(planned) if isinstance(leaf.value, torch.Tensor)]

@@ -11,7 +11,7 @@ from flatwater.config.toml import from_mapping
 from flatwater.envs.growing.digits import load_task
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer
-from flatwater.trainers.grow.state import build_grow, build_recipe
+from flatwater.trainers.grow.state import build_grow, build_setup
 from flatwater.trainers.loop import train_
 
 CPU = torch.device("cpu")
@@ -48,8 +48,8 @@ def built() -> Callable[..., GrowTrainer]:
     """Build a small run: `built({"learner.lr": 1e-3})`."""
 
     def build(changes: Mapping[str, Any] | None = None) -> GrowTrainer:
-        recipe = build_recipe(tiny(changes or {}), CPU)
-        return build_trainer(recipe, build_grow(recipe, TASK))
+        setup = build_setup(tiny(changes or {}), CPU)
+        return build_trainer(setup, build_grow(setup, TASK))
 
     return build
 

@@ -16,7 +16,7 @@ from flatwater.trainers.grow.collect import HELD_OUT
 from flatwater.trainers.grow.config import GrowConfig, HeldOutConfig
 from flatwater.trainers.grow.numbers import episodes_record
 from flatwater.trainers.grow.round import GrowTrainer, evaluate_
-from flatwater.trainers.grow.state import build_grow, build_recipe
+from flatwater.trainers.grow.state import build_grow, build_setup
 
 Built = Callable[..., GrowTrainer]
 Trained = Callable[..., tuple[GrowTrainer, list[dict[str, float]]]]
@@ -89,13 +89,13 @@ def test_fresh_env_states_give_the_same_numbers_in_other_storage(trained: Traine
 def test_what_is_planned_is_what_is_held(built: Built) -> None:
     meta = torch.device("meta")
     trainer = built()
-    planned = build_grow(build_recipe(trainer.recipe.config, meta), load_task(meta))
+    planned = build_grow(build_setup(trainer.setup.config, meta), load_task(meta))
     assert nbytes(planned) == nbytes(trainer.run)
 
 
 def test_episodes_are_recorded_as_they_were_played(trained: Trained) -> None:
     trainer, rounds = trained(1)
-    rollout, heads = trainer.run.rollout, trainer.recipe.policy.heads
+    rollout, heads = trainer.run.rollout, trainer.setup.policy.heads
     assert rollout["discount"][:, 0].tolist() == pytest.approx([0.995, 0.995, 0])
     assert rollout["continues"][:, 0].tolist() == [True, True, False]
     assert torch.equal(rollout["next_value"][:-1], rollout["value"][1:])
@@ -156,7 +156,7 @@ def test_baselines_are_played_once_and_the_policy_when_it_is_due(trained: Traine
 def test_hosts_left_alone_are_measured_once_and_what_is_paid_follows_from_them(trained: Trained, built: Built) -> None:
     """They are hosts of training seeds that wait; a pool that knows nothing of them pays more for the same episodes."""
     trainer, _ = trained(2)
-    run, config = trainer.run, trainer.recipe.config
+    run, config = trainer.run, trainer.setup.config
     hosts = run.envs.alone.hosts
     assert hosts.tolist() == [[config.held_out_turns * config.envs / 2] * config.env.steps] * 2
     pool = built().run.envs
@@ -180,7 +180,7 @@ def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(tra
     restore_(fresh.run, held)
     for run in (trainer, fresh):
         for number in range(6):
-            evaluate_(run.recipe, run.run, number)
+            evaluate_(run.setup, run.run, number)
     assert torch.equal(trainer.run.scores.policy, fresh.run.scores.policy)
 
 
@@ -190,7 +190,7 @@ def test_evaluating_draws_nothing(trained: Trained) -> None:
     drawn = trainer.run.generators["held out"].get_state()
     returns = trainer.run.scores.policy.clone()
     for number in range(6):
-        evaluate_(trainer.recipe, trainer.run, number)
+        evaluate_(trainer.setup, trainer.run, number)
     assert torch.equal(trainer.run.scores.policy, returns)
     assert torch.equal(trainer.run.generators["held out"].get_state(), drawn)
 
@@ -198,7 +198,7 @@ def test_evaluating_draws_nothing(trained: Trained) -> None:
 def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(built: Built) -> None:
     prior = torch.tensor([4, 1, 2, 0.5, 1, 0.1])
     trainer = built({"policy.prior": prior.tolist()})
-    run, policy = trainer.run, trainer.recipe.policy
+    run, policy = trainer.run, trainer.setup.policy
     obs = torch.randn(1, 2, policy.obs, generator=torch.Generator().manual_seed(0))
     logits = policy(policy.weights(run.learner.block), obs, run.memory).logits[0, :, : len(prior)]
     torch.testing.assert_close(logits.softmax(1), (prior / prior.sum()).expand(2, -1), rtol=0.02, atol=0)
@@ -209,11 +209,11 @@ def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(built: Buil
 def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(trained: Trained) -> None:
     """On the same episodes, whatever its floor: the two returns are the same bits."""
     trainer, _ = trained(1, {"policy.floor": 0.99})
-    weights = trainer.recipe.policy.weights(trainer.run.learner.block)
+    weights = trainer.setup.policy.weights(trainer.run.learner.block)
     weights["action.bias"][0] = 1e4
     for _ in range(2):
         for number in range(6):
-            evaluate_(trainer.recipe, trainer.run, number)
+            evaluate_(trainer.setup, trainer.run, number)
         assert torch.equal(trainer.run.scores.policy, trainer.run.scores.baselines["wait"])
     assert len({*trainer.run.scores.policy.tolist()}) > 1
 

@@ -18,7 +18,7 @@ from flatwater.trainers.erl.round import ErlTrainer
 
 def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
     """Everything wrong with the round, as findings; reads the device once for each kind."""
-    run, config = trainer.run, trainer.recipe.config
+    run, config = trainer.run, trainer.setup.config
     learner = run.learner
     weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
     inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}

@@ -17,8 +17,8 @@ from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.play import Outlook, look_ahead
-from flatwater.trainers.erl.recipe import Recipe, build_recipe, learns_from_outcomes
 from flatwater.trainers.erl.round import build_trainer
+from flatwater.trainers.erl.setup import Setup, build_setup, learns_from_outcomes
 from flatwater.trainers.erl.state import Erl, build_erl
 
 
@@ -35,16 +35,16 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
         DataError: the panel lacks a feature.
     """
     find_features(config.observation_features)
-    recipe, run = outline(config, panel)
+    setup, run = outline(config, panel)
     owners = nbytes(run)
-    plan = planned(owners, lambda: transients(recipe, run), config=config, device=device)
+    plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
     if plan.fits:
         return plan
     smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, panel)[1]))
     return replace(plan, suggestions=tuple(smaller))
 
 
-def outline(config: ErlRunConfig, panel: Panel) -> tuple[Recipe, Erl]:
+def outline(config: ErlRunConfig, panel: Panel) -> tuple[Setup, Erl]:
     """The run on the meta device."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
@@ -57,33 +57,33 @@ def outline(config: ErlRunConfig, panel: Panel) -> tuple[Recipe, Erl]:
         investable=len(panel.investable),
         device=META,
     )
-    recipe = build_recipe(config, market, splits, META)
-    return recipe, build_erl(recipe, market)
+    setup = build_setup(config, market, splits, META)
+    return setup, build_erl(setup, market)
 
 
-def transients(recipe: Recipe, run: Erl) -> dict[str, int]:
+def transients(setup: Setup, run: Erl) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
     if run.replay is not None:
         run.replay.appended = len(run.replay.row)
-    learn_ = next(phase for phase in build_trainer(recipe, run).phases if phase.name == "learn").step_
-    evaluation, actors = recipe.config.evaluation, run.learner.actor
+    learn_ = next(phase for phase in build_trainer(setup, run).phases if phase.name == "learn").step_
+    evaluation, actors = setup.config.evaluation, run.learner.actor
     return {
         # The market is encoded before the first day; a day's own temporaries are small beside that.
         "evaluate": peak_bytes(
-            lambda: _look_ahead(recipe, run, actors[:-1], evaluation.train_slices, explored=run.replay is not None)
+            lambda: _look_ahead(setup, run, actors[:-1], evaluation.train_slices, explored=run.replay is not None)
         ),
-        "validate": peak_bytes(lambda: _look_ahead(recipe, run, actors, evaluation.validation_slices)),
+        "validate": peak_bytes(lambda: _look_ahead(setup, run, actors, evaluation.validation_slices)),
         "learn": peak_bytes(lambda: learn_(0)),
         # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
     }
 
 
-def _look_ahead(recipe: Recipe, run: Erl, actors: Tensor, slices: int, *, explored: bool = False) -> Outlook:
+def _look_ahead(setup: Setup, run: Erl, actors: Tensor, slices: int, *, explored: bool = False) -> Outlook:
     starts = torch.zeros(slices, dtype=torch.int64, device=META)
-    params = views(actors, recipe.actor.layout)
-    days = recipe.config.env.episode.days
-    return look_ahead(recipe, run.market, params, starts, days, explored=explored)
+    params = views(actors, setup.actor.layout)
+    days = setup.config.env.episode.days
+    return look_ahead(setup, run.market, params, starts, days, explored=explored)
 
 
 def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:

@@ -47,7 +47,7 @@ def _write_json(result: Mapping[str, Any], file: Path) -> None:
 
 def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
-    run, config = trainer.run, trainer.recipe.config
+    run, config = trainer.run, trainer.setup.config
     dates = panel.dates
     return {
         "trainer": "erl",

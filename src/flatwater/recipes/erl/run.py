@@ -26,8 +26,8 @@ from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run
 from flatwater.trainers.erl.numbers import lineage_record
-from flatwater.trainers.erl.recipe import Recipe, build_recipe
 from flatwater.trainers.erl.round import ErlTrainer, build_trainer
+from flatwater.trainers.erl.setup import Setup, build_setup
 from flatwater.trainers.erl.state import build_erl, has_champion
 
 
@@ -41,9 +41,9 @@ class ErlRun(Run):
     panel: Panel
 
     @property
-    def recipe(self) -> Recipe:
+    def setup(self) -> Setup:
         """Configuration, networks and days."""
-        return self.trainer.recipe
+        return self.trainer.setup
 
     @property
     def located(self) -> frozenset[str]:
@@ -102,7 +102,7 @@ class ErlRun(Run):
         write_holdout(self.panel, *self._scored(holdout=True), folder)
 
     def _scored(self, *, holdout: bool) -> tuple[Score, dict[str, Any]]:
-        splits, truth = self.recipe.splits, load_truth(self.config.panel)
+        splits, truth = self.setup.splits, load_truth(self.config.panel)
         score = score_champion(self.panel, self.trainer, splits.holdout if holdout else splits.validation, truth)
         split = "holdout" if holdout else "walk-forward"
         return score, as_json(self.panel, self.trainer, score, split, threads=self.config.threads)
@@ -127,9 +127,9 @@ def compose(config: ErlRunConfig) -> ErlRun:
     observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
     observation_panel(panel, features, stats, observations)
     market = build_market(panel, observations, device)
-    recipe = build_recipe(config, market, splits, device)
-    run = allocated(lambda: build_erl(recipe, market), plan)
-    return ErlRun(config, plan, build_trainer(recipe, run), panel)
+    setup = build_setup(config, market, splits, device)
+    run = allocated(lambda: build_erl(setup, market), plan)
+    return ErlRun(config, plan, build_trainer(setup, run), panel)
 
 
 def panel_of(config: ErlRunConfig) -> Panel:

@@ -75,12 +75,12 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndar
         days: of the panel.
         truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
     """
-    recipe, run = trainer.recipe, trainer.run
-    env_config = recipe.config.env
-    first = torch.tensor([days.first], device=recipe.device)
+    setup, run = trainer.setup, trainer.run
+    env_config = setup.config.env
+    first = torch.tensor([days.first], device=setup.device)
     champion, chance = _env(trainer, days, batch=1), _env(trainer, days, batch=RANDOM_TRADERS)
     actor = run.learner.actor[-1:]
-    outlook = play_(recipe, run.market, champion, actors=actor, starts=first, days=len(days))
+    outlook = play_(setup, run.market, champion, actors=actor, starts=first, days=len(days))
     _play_chance_(trainer, chance, days, bought=champion.logs.exit_day[0] >= 0)
     random = episode_summary(chance, env_config)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
@@ -99,7 +99,7 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndar
             random["total_return"],
             trained=CHAMPION,
             yardsticks=simple_rules(curves),
-            seed=recipe.config.seed,
+            seed=setup.config.seed,
         ),
         rows={
             "champion": _of_env(champion, env_config),
@@ -117,39 +117,39 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndar
 
 def _play_chance_(trainer: ErlTrainer, chance: Simulator, days: Days, *, bought: Tensor) -> None:
     """Play the random traders, with purchases on the days of the champion's."""
-    recipe = trainer.recipe
-    start = torch.full((RANDOM_TRADERS,), days.first, device=recipe.device)
+    setup = trainer.setup
+    start = torch.full((RANDOM_TRADERS,), days.first, device=setup.device)
     end = start + len(days)
-    reset_(chance, start=start, trading_end=end - recipe.config.env.episode.settlement_days, end=end)
-    rng = generator(recipe.config.seed, "random traders", recipe.device)
-    play_random_(chance, trainer.run.market, recipe.config.env, days=len(days), rng=rng, buys=bought)
+    reset_(chance, start=start, trading_end=end - setup.config.env.episode.settlement_days, end=end)
+    rng = generator(setup.config.seed, "random traders", setup.device)
+    play_random_(chance, trainer.run.market, setup.config.env, days=len(days), rng=rng, buys=bought)
 
 
 def _rules(trainer: ErlTrainer, days: Days, truth: np.ndarray[Any, Any] | None) -> dict[str, Simulator]:
     """The simple rules, and the oracle, played by name."""
-    recipe, market, played = trainer.recipe, trainer.run.market, {}
-    first = torch.tensor([days.first], device=recipe.device)
-    trading_end = first + len(days) - recipe.config.env.episode.settlement_days
-    asked = rules(market, recipe.config.env, lesson_days(recipe))
+    setup, market, played = trainer.setup, trainer.run.market, {}
+    first = torch.tensor([days.first], device=setup.device)
+    trading_end = first + len(days) - setup.config.env.episode.settlement_days
+    asked = rules(market, setup.config.env, lesson_days(setup))
     if truth is not None:
-        asked[ORACLE] = lambda: oracle_scores(truth, recipe.config.env)
+        asked[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
     for name, scores in asked.items():
         env = _env(trainer, days, batch=1)
         reset_(env, start=first, trading_end=trading_end, end=first + len(days))
-        known = torch.from_numpy(scores()).to(recipe.device)
-        play_rule_(env, market, recipe.config.env, known, start=days.first, days=len(days))
+        known = torch.from_numpy(scores()).to(setup.device)
+        play_rule_(env, market, setup.config.env, known, start=days.first, days=len(days))
         played[name] = env
     return played
 
 
 def _env(trainer: ErlTrainer, days: Days, *, batch: int) -> Simulator:
-    recipe, run = trainer.recipe, trainer.run
+    setup, run = trainer.setup, trainer.run
     return build_simulator(
-        recipe.config.env,
+        setup.config.env,
         batch=batch,
         max_days=len(days),
         instruments=len(run.market.investable),
-        device=recipe.device,
+        device=setup.device,
     )
 
 

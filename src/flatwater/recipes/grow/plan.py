@@ -14,7 +14,7 @@ from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.grow.round import build_trainer
-from flatwater.trainers.grow.state import Grow, Recipe, build_grow, build_recipe
+from flatwater.trainers.grow.state import Grow, Setup, build_grow, build_setup
 
 
 def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
@@ -24,24 +24,24 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         config: the run's; `budget` is taken from it.
         device: where the run will compute: its memory is what counts.
     """
-    recipe, run = outline(config)
+    setup, run = outline(config)
     owners = nbytes(run)
-    plan = planned(owners, lambda: transients(recipe, run), config=config, device=device)
+    plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
     if plan.fits:
         return plan
     smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other)[1]))
     return replace(plan, suggestions=tuple(smaller))
 
 
-def outline(config: GrowRunConfig) -> tuple[Recipe, Grow]:
+def outline(config: GrowRunConfig) -> tuple[Setup, Grow]:
     """The run on the meta device."""
-    recipe = build_recipe(config, META)
-    return recipe, build_grow(recipe, load_task(META))
+    setup = build_setup(config, META)
+    return setup, build_grow(setup, load_task(META))
 
 
-def transients(recipe: Recipe, run: Grow) -> dict[str, int]:
+def transients(setup: Setup, run: Grow) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
-    update_ = {phase.name: phase.step_ for phase in build_trainer(recipe, run).phases}["update"]
+    update_ = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}["update"]
 
     def worked() -> None:
         """Training and validation: the rest of a step works in chunks or on a few numbers for each host."""

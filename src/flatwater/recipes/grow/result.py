@@ -38,7 +38,7 @@ def _series(column: Any) -> pl.Series:  # noqa: ANN401  (a numpy array of one or
 
 def as_json(trainer: GrowTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
-    config = trainer.recipe.config
+    config = trainer.setup.config
     return {
         "trainer": "grow",
         "split": split,

@@ -20,7 +20,7 @@ from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run
 from flatwater.trainers.grow.numbers import episodes_record
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer
-from flatwater.trainers.grow.state import build_grow, build_recipe
+from flatwater.trainers.grow.state import build_grow, build_setup
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ def compose(config: GrowRunConfig) -> GrowRun:
     plan = plan_grow(config, device)
     if not config.start_over_budget:
         refuse(plan)
-    recipe, task = build_recipe(config, device), load_task(device)
-    run = allocated(lambda: build_grow(recipe, task), plan)
+    setup, task = build_setup(config, device), load_task(device)
+    run = allocated(lambda: build_grow(setup, task), plan)
     parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
     fingerprint = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
-    return GrowRun(config, plan, build_trainer(recipe, run), fingerprint)
+    return GrowRun(config, plan, build_trainer(setup, run), fingerprint)
 
 
 def plan(config: GrowRunConfig) -> Plan:

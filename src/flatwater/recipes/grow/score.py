@@ -47,7 +47,7 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> Score:
     steps = {name: len(table["step"]) for name, table in tables.items()}
     return Score(
         first_seed=first_seed,
-        episodes=trainer.recipe.config.held_out_turns * trainer.recipe.config.envs,
+        episodes=trainer.setup.config.held_out_turns * trainer.setup.config.envs,
         players={name: numbers_of(table) for name, table in tables.items()},
         lives={"player": np.repeat(list(steps), list(steps.values()))}
         | {column: np.concatenate([table[column] for table in tables.values()]) for column in columns},
@@ -56,7 +56,7 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> Score:
 
 def lives_of(trainer: GrowTrainer, player: Player, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
     """A player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
-    config, run, device = trainer.recipe.config, trainer.run, trainer.recipe.device
+    config, run, device = trainer.setup.config, trainer.run, trainer.setup.device
     turns = []
     for turn in range(config.held_out_turns):
         seeds = first_seed + turn * config.envs + torch.arange(config.envs, device=device)
@@ -74,7 +74,7 @@ def lives_of(trainer: GrowTrainer, player: Player, first_seed: int) -> dict[str,
 
 def _step_(trainer: GrowTrainer, player: Player, seeds: torch.Tensor, t: int) -> dict[str, np.ndarray[Any, Any]]:
     run = trainer.run
-    action = player(trainer.recipe, run)
+    action = player(trainer.setup, run)
     reward = step_(run.envs, action)
     measures, slots = run.envs.measures, run.envs.slots
     columns = {

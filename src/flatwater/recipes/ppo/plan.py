@@ -13,7 +13,7 @@ from flatwater.recipes.ppo.worlds import Worlds, build_worlds
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.round import bind_learning
-from flatwater.trainers.blocks.state import Blocks, Recipe, build_blocks, build_recipe
+from flatwater.trainers.blocks.state import Blocks, Setup, build_blocks, build_setup
 
 
 def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool) -> Plan:
@@ -25,9 +25,9 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *
         device: where the run will compute: its memory is what counts.
         taught: whether there is a teacher.
     """
-    recipe, run = outline(config, worlds, taught=taught)
+    setup, run = outline(config, worlds, taught=taught)
     owners = nbytes(run)
-    plan = planned(owners, lambda: transients(recipe, run), config=config, device=device)
+    plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
     if plan.fits:
         return plan
     smaller = suggested(
@@ -36,20 +36,20 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *
     return replace(plan, suggestions=tuple(smaller))
 
 
-def outline(config: BlocksRunConfig, worlds: Worlds, *, taught: bool) -> tuple[Recipe, Blocks]:
+def outline(config: BlocksRunConfig, worlds: Worlds, *, taught: bool) -> tuple[Setup, Blocks]:
     """The run on the meta device."""
-    recipe = build_recipe(config, worlds.training.spaces, worlds.held_out.spaces, META, taught=taught)
-    return recipe, build_blocks(recipe)
+    setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, META, taught=taught)
+    return setup, build_blocks(setup)
 
 
-def transients(recipe: Recipe, run: Blocks) -> dict[str, int]:
+def transients(setup: Setup, run: Blocks) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
 
     def acted(obs: torch.Tensor, memory: torch.Tensor) -> None:
         starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
-        look(recipe.student, run.learner, obs=obs, memory=memory, starts=starts)
+        look(setup.student, run.learner, obs=obs, memory=memory, starts=starts)
 
-    learn_ = bind_learning(recipe, run)
+    learn_ = bind_learning(setup, run)
     played = peak_bytes(lambda: acted(run.held_out.obs, run.held_out.memory))
     return {
         "baselines": played,

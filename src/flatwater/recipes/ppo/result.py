@@ -12,7 +12,7 @@ from flatwater.trainers.blocks.round import BlocksTrainer
 
 def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: Score, split: str) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
-    spaces, (setting, name) = trainer.recipe.held_out, config.named
+    spaces, (setting, name) = trainer.setup.held_out, config.named
     rows = score.rows()
     return {
         "trainer": config.trainer,

@@ -26,7 +26,7 @@ from flatwater.trainers.blocks.numbers import PARTS
 from flatwater.trainers.blocks.profile import Profile
 from flatwater.trainers.blocks.rebuild import rebuild_
 from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
-from flatwater.trainers.blocks.state import RANDOM, Blocks, Recipe, build_blocks, build_recipe
+from flatwater.trainers.blocks.state import RANDOM, Blocks, Setup, build_blocks, build_setup
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class BlocksRun(Run):
 
     def describe(self) -> str:
         """The world and its agents."""
-        return f"{self.config.named[1]}: {described(self.trainer.recipe.spaces)}"
+        return f"{self.config.named[1]}: {described(self.trainer.setup.spaces)}"
 
     def data(self) -> dict[str, Any]:
         """What agents see and do: a world of another version may differ."""
-        spaces = self.trainer.recipe.spaces
+        spaces = self.trainer.setup.spaces
         found = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
         return found if spaces.bounds is None else found | {"bounds": [list(each) for each in spaces.bounds]}
 
@@ -59,7 +59,7 @@ class BlocksRun(Run):
         """Numbers and weights that are not finite, and updates that were not taken."""
         config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
         numbers = {name: value for name, value in metrics.items() if not name.startswith("evaluation/")}
-        return of_learner(round_, self.trainer.recipe.players[0], largest, numbers, config.epochs * config.minibatches)
+        return of_learner(round_, self.trainer.setup.players[0], largest, numbers, config.epochs * config.minibatches)
 
     def parts(self) -> Mapping[str, Effort]:
         """What the parts of a step took in this round, in agent steps, so that one that becomes slower is named."""
@@ -81,12 +81,12 @@ class BlocksRun(Run):
 
     def live_envs(self) -> int:
         """Environments of both worlds."""
-        recipe = self.trainer.recipe
-        return recipe.spaces.envs + recipe.held_out.envs
+        setup = self.trainer.setup
+        return setup.spaces.envs + setup.held_out.envs
 
     def too_early(self) -> str:
         """An untrained policy can be scored as well, but its score says nothing."""
-        trained = self.trainer.recipe.players[0]
+        trained = self.trainer.setup.players[0]
         return "" if self.trainer.progress.round else f"no block has ended yet, so the {trained} has learned nothing"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class BlocksRun(Run):
 class Held:
     """What a trainer is bound to: what never changes, and the state tree."""
 
-    recipe: Recipe
+    setup: Setup
     run: Blocks
 
 
@@ -113,8 +113,8 @@ def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, t
     plan = plan_blocks(config, worlds, device, taught=taught)
     if not config.start_over_budget:
         refuse(plan)
-    recipe = build_recipe(config, worlds.training.spaces, worlds.held_out.spaces, device, taught=taught)
-    return plan, Held(recipe, allocated(lambda: build_blocks(recipe), plan))
+    setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, device, taught=taught)
+    return plan, Held(setup, allocated(lambda: build_blocks(setup), plan))
 
 
 def bind(held: Held, worlds: Worlds, teacher: Teacher | None, others: dict[str, Teacher]) -> BlocksTrainer:
@@ -126,10 +126,10 @@ def bind(held: Held, worlds: Worlds, teacher: Teacher | None, others: dict[str, 
         teacher: of the world to learn in; None where there is none.
         others: who plays the held-out episodes besides what is trained.
     """
-    recipe, run = held.recipe, held.run
-    profile = Profile([part for part in PARTS if part != "teacher" or recipe.taught])
-    collector = Collector(recipe, run, worlds.training, teacher, profile)
-    return build_trainer(recipe, run, collector, Stage(recipe, run, worlds.held_out, others), profile)
+    setup, run = held.setup, held.run
+    profile = Profile([part for part in PARTS if part != "teacher" or setup.taught])
+    collector = Collector(setup, run, worlds.training, teacher, profile)
+    return build_trainer(setup, run, collector, Stage(setup, run, worlds.held_out, others), profile)
 
 
 def compose(config: PpoRunConfig) -> BlocksRun:

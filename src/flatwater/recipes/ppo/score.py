@@ -43,11 +43,11 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> Score:
     before = {name: rng.get_state() for name, rng in run.generators.items()}
     scores = {name: scored.clone() for name, scored in run.held_out.scores.items()}
     stage.first_seed = first_seed
-    for player in trainer.recipe.players:
-        for number in range(trainer.recipe.held_out.steps):
+    for player in trainer.setup.players:
+        for number in range(trainer.setup.held_out.steps):
             stage.play_(player, number)
     stage.first_seed = HELD_OUT
-    players = {name: run.held_out.scores[name].double().numpy().copy() for name in trainer.recipe.players}
+    players = {name: run.held_out.scores[name].double().numpy().copy() for name in trainer.setup.players}
     for name, state in before.items():
         run.generators[name].set_state(state)
     for name, scored in scores.items():

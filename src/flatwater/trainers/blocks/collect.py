@@ -13,7 +13,7 @@ from flatwater.nets.policy import Outlook
 from flatwater.rollouts.block import write_
 from flatwater.trainers.blocks.episodes import begin_, step_
 from flatwater.trainers.blocks.profile import Profile
-from flatwater.trainers.blocks.state import CPU, Blocks, Recipe
+from flatwater.trainers.blocks.state import CPU, Blocks, Setup
 
 POISON = -(1 << 40)
 """Stands in every slot of the teacher's actions before it is asked: what it does not write is seen."""
@@ -24,24 +24,24 @@ TRUNCATED = 2
 class Collector:
     """The world of a run, and its teacher, with the arrays that they write into, bound once."""
 
-    def __init__(self, recipe: Recipe, run: Blocks, world: World, teacher: Teacher | None, profile: Profile) -> None:
+    def __init__(self, setup: Setup, run: Blocks, world: World, teacher: Teacher | None, profile: Profile) -> None:
         """Bind views; nothing is begun.
 
         Args:
-            recipe: of the run.
+            setup: of the run.
             run: its state; where it is in an episode, the world has to be as well (`play_again_`).
-            world: whose spaces are the recipe's.
+            world: whose spaces are the setup's.
             teacher: of its agents; None where they learn by themselves.
             profile: is told what each part of a step takes.
         """
-        self._recipe, self._run, self._profile = recipe, run, profile
+        self._recipe, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
-        self._weights = bound_weights(recipe.student, run.learner)
-        envs, agents = recipe.spaces.envs, recipe.spaces.agents
+        self._weights = bound_weights(setup.student, run.learner)
+        envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
         seen = [*run.rollout["obs"], run.coming]
-        self._seen: list[Array] = [row.view(*self._grid, *recipe.spaces.obs).numpy() for row in seen]
+        self._seen: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in seen]
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
 

@@ -8,28 +8,28 @@ from flatwater.envs.world import Array, Teacher, World
 from flatwater.learners.blocks import look
 from flatwater.trainers.blocks.collect import ask_
 from flatwater.trainers.blocks.episodes import begin_, build_outcome, step_
-from flatwater.trainers.blocks.state import CPU, Blocks, Recipe
+from flatwater.trainers.blocks.state import CPU, Blocks, Setup
 
 
 class Stage:
     """The world of the held-out episodes, and who can play them."""
 
-    def __init__(self, recipe: Recipe, run: Blocks, world: World, teachers: dict[str, Teacher]) -> None:
+    def __init__(self, setup: Setup, run: Blocks, world: World, teachers: dict[str, Teacher]) -> None:
         """Bind views.
 
         Args:
-            recipe: of the run.
+            setup: of the run.
             run: its state.
-            world: whose spaces are those of the recipe's held-out episodes.
+            world: whose spaces are those of the setup's held-out episodes.
             teachers: the players besides the policy; each remembers its own episodes.
         """
-        self._recipe, self._run = recipe, run
+        self._recipe, self._run = setup, run
         self.world, self.teachers = world, teachers
-        envs, agents = recipe.held_out.envs, recipe.held_out.agents
+        envs, agents = setup.held_out.envs, setup.held_out.agents
         self._grid = (envs, agents)
         held = run.held_out
-        self.obs: Array = held.obs.view(envs, agents, *recipe.held_out.obs).numpy()
-        spaces = recipe.held_out
+        self.obs: Array = held.obs.view(envs, agents, *setup.held_out.obs).numpy()
+        spaces = setup.held_out
         self._taught = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype)
         self._outcome = build_outcome(envs, agents)
         self.first_seed = HELD_OUT

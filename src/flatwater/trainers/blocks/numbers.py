@@ -5,33 +5,33 @@ from math import nan
 from flatwater.learners.blocks import read_block_
 from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.trainers.blocks.profile import Profile
-from flatwater.trainers.blocks.state import Blocks, Recipe
+from flatwater.trainers.blocks.state import Blocks, Setup
 
 PARTS = ("env", "teacher", "student", "store", "update")
 """Of a step, in the order in which the profile shows them."""
 
 
-def read_numbers_(recipe: Recipe, run: Blocks, profile: Profile) -> dict[str, float]:
+def read_numbers_(setup: Setup, run: Blocks, profile: Profile) -> dict[str, float]:
     """Named numbers of the round that is complete. Clears what the run sums up over a round."""
-    config = recipe.config
+    config = setup.config
     episodes, paid, led = run.ended.tolist()
     run.ended.zero_()
-    numbers = read_block_(run.learner, taught=recipe.taught) | {"agent_steps": float(run.agent_steps)}
+    numbers = read_block_(run.learner, taught=setup.taught) | {"agent_steps": float(run.agent_steps)}
     if isinstance(config.learner, TeachingConfig):
         numbers |= {
-            "lead/share": led / (config.block * recipe.agents),
+            "lead/share": led / (config.block * setup.agents),
             "weight/supervision": config.learner.supervision.at(run.agent_steps),
             "weight/reinforcement": config.learner.reinforcement.at(run.agent_steps),
         }
     numbers["critic/explained"] = _explained(run)
     if episodes:
         numbers["return/mean"] = paid / episodes
-    for player in recipe.players[1:]:
+    for player in setup.players[1:]:
         numbers[f"evaluation/{player}"] = float(run.held_out.scores[player].double().mean())
     if run.progress.round % config.evaluation.every == 0:
-        trained = recipe.players[0]
+        trained = setup.players[0]
         numbers[f"evaluation/{trained}"] = float(run.held_out.scores[trained].double().mean())
-    return numbers | _profile(profile, config.block * recipe.agents)
+    return numbers | _profile(profile, config.block * setup.agents)
 
 
 def _explained(run: Blocks) -> float:

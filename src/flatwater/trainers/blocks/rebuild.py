@@ -24,8 +24,8 @@ def rebuild_(trainer: BlocksTrainer) -> None:
     playing = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
     if playing in {"baselines", "evaluate"} and progress.step:
         # The baselines play one after the other, the teacher first.
-        asked = playing == "baselines" and progress.step < trainer.recipe.held_out.steps
-        teacher = stage.teachers[TEACHER] if asked and trainer.recipe.taught else None
+        asked = playing == "baselines" and progress.step < trainer.setup.held_out.steps
+        teacher = stage.teachers[TEACHER] if asked and trainer.setup.taught else None
         _bring_(stage.world, teacher, run.held_out.episodes, stage.obs, run.generators["held out teacher"])
 
 

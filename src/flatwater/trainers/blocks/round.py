@@ -9,7 +9,7 @@ from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.numbers import read_numbers_
 from flatwater.trainers.blocks.profile import Profile
-from flatwater.trainers.blocks.state import Blocks, Recipe
+from flatwater.trainers.blocks.state import Blocks, Setup
 from flatwater.trainers.loop import Phase, Progress
 
 
@@ -17,7 +17,7 @@ from flatwater.trainers.loop import Phase, Progress
 class BlocksTrainer:
     """The phases of a round over a run's state; what the loop drives."""
 
-    recipe: Recipe
+    setup: Setup
     run: Blocks
     collector: Collector
     stage: Stage
@@ -31,14 +31,14 @@ class BlocksTrainer:
 
     def settle_(self) -> dict[str, float]:
         """The round's numbers."""
-        return read_numbers_(self.recipe, self.run, self.profile)
+        return read_numbers_(self.setup, self.run, self.profile)
 
 
-def build_trainer(recipe: Recipe, run: Blocks, collector: Collector, stage: Stage, profile: Profile) -> BlocksTrainer:
+def build_trainer(setup: Setup, run: Blocks, collector: Collector, stage: Stage, profile: Profile) -> BlocksTrainer:
     """Bind the phases to the state."""
-    config, steps = recipe.config, recipe.held_out.steps
-    update_ = bind_learning(recipe, run)
-    trained, *others = recipe.players  # the others do not learn, so they are evaluated once
+    config, steps = setup.config, setup.held_out.steps
+    update_ = bind_learning(setup, run)
+    trained, *others = setup.players  # the others do not learn, so they are evaluated once
     updates = config.learner.epochs * config.learner.minibatches
 
     def compare_(number: int) -> None:
@@ -59,15 +59,15 @@ def build_trainer(recipe: Recipe, run: Blocks, collector: Collector, stage: Stag
         Phase("update", lambda: updates, learn_),
         Phase("evaluate", evaluation_due, lambda number: stage.play_(trained, number)),
     )
-    return BlocksTrainer(recipe, run, collector, stage, profile, phases)
+    return BlocksTrainer(setup, run, collector, stage, profile, phases)
 
 
-def bind_learning(recipe: Recipe, run: Blocks) -> Callable[[int], None]:
+def bind_learning(setup: Setup, run: Blocks) -> Callable[[int], None]:
     """The update by its number in the round; the first one assesses the block."""
-    config, rollout = recipe.config.learner, run.rollout
+    config, rollout = setup.config.learner, run.rollout
     weighing = Weighing(0.0, 1.0)
     update_ = make_update(
-        config, recipe.student, run.learner, rollout=rollout, begun=run.begun,
+        config, setup.student, run.learner, rollout=rollout, begun=run.begun,
         weighing=lambda: weighing,
     )  # fmt: skip
 

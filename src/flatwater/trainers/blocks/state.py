@@ -69,7 +69,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Setup:
     """What never changes during a run, and is not state: configuration, the student as functions."""
 
     config: BlocksConfig
@@ -92,11 +92,11 @@ class Recipe:
         return self.spaces.envs * self.spaces.agents
 
 
-def build_recipe(
+def build_setup(
     config: BlocksConfig, spaces: Spaces, held_out: Spaces, device: torch.device, *, taught: bool = True
-) -> Recipe:
+) -> Setup:
     """The policy for what the world's agents see and do."""
-    return Recipe(config, spaces, held_out, student_of(spaces, config.student, device), device, taught)
+    return Setup(config, spaces, held_out, student_of(spaces, config.student, device), device, taught)
 
 
 def student_of(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
@@ -111,14 +111,14 @@ def actions_of(spaces: Spaces, device: torch.device) -> Actions:
     return Gaussian(spaces.bounds, device)
 
 
-def build_blocks(recipe: Recipe) -> Blocks:
+def build_blocks(setup: Setup) -> Blocks:
     """Allocate a run whole. On the meta device this is its plan.
 
     Columns lie where the world is, on the CPU; the network, its moments and its memory on the student's device.
     """
-    config, spaces, device = recipe.config, recipe.spaces, recipe.device
+    config, spaces, device = setup.config, setup.spaces, setup.device
     host = device if device.type == "meta" else CPU
-    agents, columns = recipe.agents, columns_of(recipe)
+    agents, columns = setup.agents, columns_of(setup)
     kind = columns["obs"].dtype
 
     def zeros(*shape: int, dtype: torch.dtype = torch.float32, on: torch.device = host) -> Tensor:
@@ -127,16 +127,16 @@ def build_blocks(recipe: Recipe) -> Blocks:
     def memory(of: int) -> Tensor:
         return zeros(2, of, config.student.memory, on=device)
 
-    others = recipe.held_out.envs * recipe.held_out.agents
+    others = setup.held_out.envs * setup.held_out.agents
     rng = generator(config.seed, "initial weights", device)
     return Blocks(
         progress=Progress(),
         learner=build_learner(
-            recipe.student,
+            setup.student,
             sequences=agents * config.block // config.learner.unroll,
             rng=rng,
             device=device,
-            taught=recipe.taught,
+            taught=setup.taught,
         ),
         rollout=build_rollout(columns, steps=config.block, batch=agents, device=host),
         coming=zeros(agents, *spaces.obs, dtype=kind),
@@ -146,11 +146,11 @@ def build_blocks(recipe: Recipe) -> Blocks:
         begun=zeros(config.block // config.learner.unroll, 2, agents, config.student.memory, on=device),
         episodes=build_episodes(spaces, host),
         held_out=HeldOut(
-            episodes=build_episodes(recipe.held_out, host),
+            episodes=build_episodes(setup.held_out, host),
             obs=zeros(others, *spaces.obs, dtype=kind),
             memory=memory(others),
-            done=zeros(recipe.held_out.envs, dtype=torch.bool),
-            scores={name: zeros(others).fill_(torch.nan) for name in recipe.players},
+            done=zeros(setup.held_out.envs, dtype=torch.bool),
+            scores={name: zeros(others).fill_(torch.nan) for name in setup.players},
         ),
         ended=zeros(3, dtype=torch.float64),
         generators={name: generator(config.seed, name, host) for name in CONSUMERS}
@@ -158,13 +158,13 @@ def build_blocks(recipe: Recipe) -> Blocks:
     )
 
 
-def columns_of(recipe: Recipe) -> dict[str, Column]:
+def columns_of(setup: Setup) -> dict[str, Column]:
     """What is kept of each step: what the world writes, what the policy did, and what is made of both."""
-    spaces = recipe.spaces
+    spaces = setup.spaces
     written = {
         "obs": Column(spaces.obs, torch.uint8 if spaces.form == "tokens" else torch.float32),
         "reward": Column(),
         "terminated": Column((), torch.bool),
         "truncated": Column((), torch.bool),
     }
-    return written | block_columns(Column(spaces.action_shape, spaces.action_dtype), taught=recipe.taught)
+    return written | block_columns(Column(spaces.action_shape, spaces.action_dtype), taught=setup.taught)

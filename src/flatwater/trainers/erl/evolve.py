@@ -5,13 +5,13 @@ import torch
 from flatwater.evolution.schedule import adapt_
 from flatwater.evolution.selection import Descent, descend
 from flatwater.evolution.variation import cross_, forget_, mutate_
-from flatwater.trainers.erl.recipe import Recipe
+from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import Erl
 
 
-def evolve_(recipe: Recipe, run: Erl) -> None:
+def evolve_(setup: Setup, run: Erl) -> None:
     """Elites stay; offspring and mutants take the other slots with fresh moments; the champion may be injected."""
-    config, rng = recipe.config.evolution, run.generators["evolution"]
+    config, rng = setup.config.evolution, run.generators["evolution"]
     run.scores.plateau = adapt_(run.schedule, float(run.scores.validation[:-1].max()), config)
     due = config.champion_injection > 0 and (run.progress.round + 1) % config.champion_injection == 0
     descent = descend(run.scores.fitness, config, rng, inject_champion=due)

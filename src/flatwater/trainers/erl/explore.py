@@ -7,17 +7,17 @@ from torch import Tensor
 from flatwater.algorithms.api import Members, perturb
 from flatwater.trainers.erl.config import ExplorationConfig
 from flatwater.trainers.erl.play import Explore
-from flatwater.trainers.erl.recipe import Recipe
+from flatwater.trainers.erl.setup import Setup
 
 
-def explorer(recipe: Recipe, members: Members, rng: torch.Generator) -> Explore:
+def explorer(setup: Setup, members: Members, rng: torch.Generator) -> Explore:
     """How the algorithm explores; where that is by noise on its actions, by the noise of traders."""
-    config = recipe.config
+    config = setup.config
 
     def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
         return spread_over_days(action, scale, config.exploration, rng)
 
-    explore = recipe.algorithm.explorer(config.learner, members, spread)
+    explore = setup.algorithm.explorer(config.learner, members, spread)
     return lambda actor, params, seen: explore(actor, params, seen, rng)
 
 

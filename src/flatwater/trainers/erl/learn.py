@@ -15,40 +15,40 @@ from flatwater.replay.batch import Batch
 from flatwater.replay.priority import set_priorities_
 from flatwater.replay.rows import RowReplay, draw, held, windows
 from flatwater.trainers.erl.lessons import Outcomes, draw_lessons
-from flatwater.trainers.erl.recipe import Recipe, members_at_once
+from flatwater.trainers.erl.setup import Setup, members_at_once
 from flatwater.trainers.erl.state import Erl, Windows
 from flatwater.trainers.loop import Phase
 
 
-def member_groups(recipe: Recipe, run: Erl) -> list[tuple[int, int]]:
+def member_groups(setup: Setup, run: Erl) -> list[tuple[int, int]]:
     """Consecutive members whose observations of one micro-batch stand in memory together."""
-    size, members = members_at_once(recipe, run.market), recipe.config.population.size
+    size, members = members_at_once(setup, run.market), setup.config.population.size
     return [(low, min(low + size, members)) for low in range(0, members, size)]
 
 
-def learning(recipe: Recipe, run: Erl) -> Phase:
+def learning(setup: Setup, run: Erl) -> Phase:
     """The phase in which every member learns, each from a draw of its own, bound to the run's state."""
     if run.outcomes is not None:
-        return _from_outcomes(recipe, run, run.outcomes)
+        return _from_outcomes(setup, run, run.outcomes)
     assert run.replay is not None  # noqa: S101  (a run has one of both)
     assert run.windows is not None  # noqa: S101
-    return _from_transitions(recipe, run, run.replay, run.windows)
+    return _from_transitions(setup, run, run.replay, run.windows)
 
 
-def _from_outcomes(recipe: Recipe, run: Erl, outcomes: Outcomes) -> Phase:
-    learner = recipe.config.learner
-    update_ = recipe.algorithm.make_update(learner, recipe.nets, run.learner, member_groups(recipe, run))
+def _from_outcomes(setup: Setup, run: Erl, outcomes: Outcomes) -> Phase:
+    learner = setup.config.learner
+    update_ = setup.algorithm.make_update(learner, setup.nets, run.learner, member_groups(setup, run))
     rng = run.generators["lessons"]
 
     def learn_(_step: int) -> None:
-        update_(draw_lessons(recipe, run.market, outcomes, rng))
+        update_(draw_lessons(setup, run.market, outcomes, rng))
 
     return Phase("learn", lambda: learner.own.updates, learn_)
 
 
-def _from_transitions(recipe: Recipe, run: Erl, replay: RowReplay, buffers: Windows) -> Phase:
-    config = recipe.config
-    update_ = recipe.algorithm.make_update(config.learner, recipe.nets, run.learner, member_groups(recipe, run))
+def _from_transitions(setup: Setup, run: Erl, replay: RowReplay, buffers: Windows) -> Phase:
+    config = setup.config
+    update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, member_groups(setup, run))
     shape = (config.population.size, config.learner.micro_batches, config.learner.own.batch_size)
 
     def due() -> int:

@@ -12,7 +12,7 @@ from flatwater.envs.trading.market import Market
 from flatwater.errors import ConfigError
 from flatwater.replay.rows import windows
 from flatwater.state.tree import derived, state
-from flatwater.trainers.erl.recipe import Recipe, learns_from_outcomes, members_at_once, stretch_count
+from flatwater.trainers.erl.setup import Setup, learns_from_outcomes, members_at_once, stretch_count
 
 TARGETS = 5
 """Sale targets that are resolved, evenly spaced over their range; between them the gain is taken on straight lines."""
@@ -30,7 +30,7 @@ class Outcomes:
     """Where the stretches of a group of members are gathered: each draw writes over those of the draw before."""
 
 
-def lesson_days(recipe: Recipe) -> range:
+def lesson_days(setup: Setup) -> range:
     """Rows whose purchases are learnt from: every exit lies within the training days, whatever is held.
 
     A purchase on one of the last `hold_days` training days would be sold at a walk-forward price, which is what the
@@ -39,8 +39,8 @@ def lesson_days(recipe: Recipe) -> range:
     Raises:
         ConfigError: there are too few, in hindsight for one stretch.
     """
-    train, hold = recipe.splits.train, recipe.config.env.trade.hold_days
-    stretch = stretch_days(recipe) if learns_from_outcomes(recipe.config) else 1
+    train, hold = setup.splits.train, setup.config.env.trade.hold_days
+    stretch = stretch_days(setup) if learns_from_outcomes(setup.config) else 1
     days = range(train.first, train.stop - hold)
     if len(days) < stretch:
         raise ConfigError(
@@ -51,26 +51,26 @@ def lesson_days(recipe: Recipe) -> range:
     return days
 
 
-def stretch_days(recipe: Recipe) -> int:
+def stretch_days(setup: Setup) -> int:
     """Days of one stretch that are learnt from; the context of the first comes before them."""
-    size: int = recipe.config.learner.own.batch_size
-    return size // stretch_count(recipe.config)
+    size: int = setup.config.learner.own.batch_size
+    return size // stretch_count(setup.config)
 
 
-def build_outcomes(recipe: Recipe, market: Market) -> Outcomes:
+def build_outcomes(setup: Setup, market: Market) -> Outcomes:
     """Resolve every purchase. On the meta device this is the plan."""
-    config, days = recipe.config, lesson_days(recipe)
+    config, days = setup.config, lesson_days(setup)
     columns, _, features = market.observations.shape
-    rows = members_at_once(recipe, market) * stretch_count(config)
-    length = config.env.episode.context - 1 + stretch_days(recipe)
-    seen = torch.empty((rows, columns, length, features), device=recipe.device).fill_(0)
-    if recipe.device.type == "meta":
+    rows = members_at_once(setup, market) * stretch_count(config)
+    length = config.env.episode.context - 1 + stretch_days(setup)
+    seen = torch.empty((rows, columns, length, features), device=setup.device).fill_(0)
+    if setup.device.type == "meta":
         return Outcomes(gain=torch.empty((len(days), len(market.investable), TARGETS), device="meta"), seen=seen)
     trade = config.env.trade
     gain = trade_gains(
         market,
         rows=days,
-        targets=torch.linspace(trade.target_low, trade.target_high, TARGETS, device=recipe.device),
+        targets=torch.linspace(trade.target_low, trade.target_high, TARGETS, device=setup.device),
         hold_days=trade.hold_days,
         account=config.env.account,
     )
@@ -82,12 +82,12 @@ def build_outcomes(recipe: Recipe, market: Market) -> Outcomes:
 
 
 def draw_lessons(
-    recipe: Recipe, market: Market, outcomes: Outcomes, rng: torch.Generator
+    setup: Setup, market: Market, outcomes: Outcomes, rng: torch.Generator
 ) -> Sequence[Callable[[int, int], Lesson]]:
     """One draw for each micro-batch of an update; every member has stretches of its own."""
-    config, days, length = recipe.config, lesson_days(recipe), stretch_days(recipe)
+    config, days, length = setup.config, lesson_days(setup), stretch_days(setup)
     shape = (config.learner.micro_batches, config.population.size, stretch_count(config))
-    first = torch.randint(len(days) - length + 1, shape, generator=rng, device=recipe.device)
+    first = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)
 
     def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], Lesson]:
         def draw(low: int, high: int) -> Lesson:

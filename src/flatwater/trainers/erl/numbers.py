@@ -6,11 +6,11 @@ from flatwater.algorithms.api import read_tally_
 from flatwater.envs.trading.results import episode_summary
 from flatwater.envs.trading.simulator import Simulator
 from flatwater.replay.rows import held
-from flatwater.trainers.erl.recipe import Recipe
+from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import Erl
 
 
-def read_numbers_(recipe: Recipe, run: Erl) -> dict[str, float]:
+def read_numbers_(setup: Setup, run: Erl) -> dict[str, float]:
     """Named numbers of the round. Clears the sums that the learner keeps over a round."""
     scores = run.scores
     fitness = scores.fitness.double().cpu()
@@ -32,15 +32,15 @@ def read_numbers_(recipe: Recipe, run: Erl) -> dict[str, float]:
     }
     if run.replay is not None:
         numbers["buffer/fill"] = held(run.replay) / len(run.replay.row)
-    numbers |= recipe.algorithm.numbers(recipe.config.learner, run.learner)
-    played = _episodes(recipe, run.eval_env)
+    numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
+    played = _episodes(setup, run.eval_env)
     losses = read_tally_(run.learner.tally)
     return {name: float(value) for name, value in (numbers | played | losses).items()}
 
 
-def _episodes(recipe: Recipe, env: Simulator) -> dict[str, float]:
+def _episodes(setup: Setup, env: Simulator) -> dict[str, float]:
     """The training episodes of all members, in one reading."""
-    summary = {name: column.double().cpu() for name, column in episode_summary(env, recipe.config.env).items()}
+    summary = {name: column.double().cpu() for name, column in episode_summary(env, setup.config.env).items()}
     count = summary["trades"].sum()
     return {
         "trades/count": float(count),

@@ -17,7 +17,7 @@ from flatwater.envs.trading.simulator import Simulator, TimeStep, reset_, step_
 from flatwater.nets.stack import Params, views
 from flatwater.nets.trader import ACTION_PARTS, TraderActor
 from flatwater.panel.splits import Days
-from flatwater.trainers.erl.recipe import Recipe
+from flatwater.trainers.erl.setup import Setup
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ Explore = Callable[[DayActor, Params, Seen], Float[Tensor, "P S K 2"]]
 Remember = Callable[[Moment], None]
 
 
-def draw_slices(recipe: Recipe, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
+def draw_slices(setup: Setup, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
     """First trading rows of `count` random slices that fit into `days` whole."""
-    steps = recipe.config.env.episode.days
-    return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=recipe.device)
+    steps = setup.config.env.episode.days
+    return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=setup.device)
 
 
 def play_(
-    recipe: Recipe,
+    setup: Setup,
     market: Market,
     env: Simulator,
     *,
@@ -103,7 +103,7 @@ def play_(
     """Play each slice with each member in `env`, whose batch is P x S, the member varying slowest.
 
     Args:
-        recipe: configuration and networks.
+        setup: configuration and networks.
         market: prices and observations.
         env: moved to the slices and played to their ends, in place.
         actors: one row of weights for each member.
@@ -115,55 +115,55 @@ def play_(
     Returns:
         What the members saw and would have done on every day, without noise.
     """
-    params = views(actors, recipe.actor.layout)
+    params = views(actors, setup.actor.layout)
     first = starts.repeat(len(actors))
-    trading_end = first + days - recipe.config.env.episode.settlement_days
+    trading_end = first + days - setup.config.env.episode.settlement_days
     reset_(env, start=first, trading_end=trading_end, end=first + days)
-    outlook = look_ahead(recipe, market, params, starts, days, explored=explore is not None)
-    actor = DayActor(recipe.actor, outlook.by_day)
+    outlook = look_ahead(setup, market, params, starts, days, explored=explore is not None)
+    actor = DayActor(setup.actor, outlook.by_day)
     for day in range(days):
-        account = account_block(env, market) if recipe.config.env.account_observation else None
+        account = account_block(env, market) if setup.config.env.account_observation else None
         seen = outlook.of_day(day, account)
         action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
-        step = step_(env, market, recipe.config.env, to_orders(recipe, action))
+        step = step_(env, market, setup.config.env, to_orders(setup, action))
         if remember is not None:
             remember(Moment(first + day, action, account, step))
     return outlook
 
 
-def to_orders(recipe: Recipe, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
+def to_orders(setup: Setup, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
     """From [-1, 1] to coefficients and percent, linearly, within the environment's bounds."""
-    trade = recipe.config.env.trade
+    trade = setup.config.env.trade
     low = action.new_tensor([0.0, trade.target_low])
     high = action.new_tensor([trade.coefficient_max, trade.target_high])
     return low + (action + 1) / 2 * (high - low)
 
 
 def look_ahead(
-    recipe: Recipe, market: Market, params: Params, starts: Int[Tensor, "S"], days: int, *, explored: bool = False
+    setup: Setup, market: Market, params: Params, starts: Int[Tensor, "S"], days: int, *, explored: bool = False
 ) -> Outlook:
     """Encode every day of every slice, all members at once and one slice at a time.
 
     Args:
-        recipe: configuration and networks.
+        setup: configuration and networks.
         market: observations.
         params: the members' weights.
         starts: first row of each slice.
         days: of each slice.
         explored: whether actions will be explored around; an algorithm may need more than the action for that.
     """
-    context, by_day = recipe.config.env.episode.context, recipe.config.env.account_observation
-    by_day |= explored and recipe.algorithm.gaussian
+    context, by_day = setup.config.env.episode.context, setup.config.env.account_observation
+    by_day |= explored and setup.algorithm.gaussian
     rows = starts[:, None] + torch.arange(1 - context, days, device=starts.device)
-    members, last = len(params["action.bias"]), recipe.config.net.hidden if by_day else ACTION_PARTS
-    planned = torch.empty((members, len(starts), days, len(market.investable), last), device=recipe.device)
-    missing = torch.empty((len(starts), days, len(market.investable)), dtype=torch.bool, device=recipe.device)
-    attention = torch.zeros((members, len(market.observations)), device=recipe.device)
+    members, last = len(params["action.bias"]), setup.config.net.hidden if by_day else ACTION_PARTS
+    planned = torch.empty((members, len(starts), days, len(market.investable), last), device=setup.device)
+    missing = torch.empty((len(starts), days, len(market.investable)), dtype=torch.bool, device=setup.device)
+    attention = torch.zeros((members, len(market.observations)), device=setup.device)
     with torch.no_grad():
         for s in range(len(starts)):
-            seen = recipe.actor.trunk.of_days(params, market.observations.index_select(1, rows[s])[None, None])
-            hidden = recipe.actor.hidden(params, seen)
-            planned[:, s] = hidden if by_day else recipe.actor.head(params, hidden, seen.missing, None)
+            seen = setup.actor.trunk.of_days(params, market.observations.index_select(1, rows[s])[None, None])
+            hidden = setup.actor.hidden(params, seen)
+            planned[:, s] = hidden if by_day else setup.actor.head(params, hidden, seen.missing, None)
             missing[s] = seen.missing[0]
             attention += seen.attention.mean((1, 2))
     return Outlook(planned, missing, attention / len(starts), by_day)

@@ -18,7 +18,7 @@ from flatwater.trainers.erl.explore import explorer
 from flatwater.trainers.erl.learn import learning
 from flatwater.trainers.erl.numbers import read_numbers_
 from flatwater.trainers.erl.play import Moment, Outlook, draw_slices, play_
-from flatwater.trainers.erl.recipe import Recipe
+from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import Erl, has_champion
 from flatwater.trainers.loop import Phase, Progress
 
@@ -27,7 +27,7 @@ from flatwater.trainers.loop import Phase, Progress
 class ErlTrainer:
     """The phases of a generation over a run's state; what the loop drives."""
 
-    recipe: Recipe
+    setup: Setup
     run: Erl
     phases: Sequence[Phase]
 
@@ -38,32 +38,32 @@ class ErlTrainer:
 
     def settle_(self) -> dict[str, float]:
         """The generation's numbers."""
-        return read_numbers_(self.recipe, self.run)
+        return read_numbers_(self.setup, self.run)
 
 
-def build_trainer(recipe: Recipe, run: Erl) -> ErlTrainer:
+def build_trainer(setup: Setup, run: Erl) -> ErlTrainer:
     """Bind the phases to the state. What is validated has learnt, so the last learning of a run is judged as well."""
     phases = (
-        learning(recipe, run),
-        Phase("evaluate", lambda: 1, lambda _: evaluate_(recipe, run)),
-        Phase("validate", lambda: 1, lambda _: validate_(recipe, run)),
-        Phase("evolve", lambda: 1, lambda _: evolve_(recipe, run)),
+        learning(setup, run),
+        Phase("evaluate", lambda: 1, lambda _: evaluate_(setup, run)),
+        Phase("validate", lambda: 1, lambda _: validate_(setup, run)),
+        Phase("evolve", lambda: 1, lambda _: evolve_(setup, run)),
     )
-    return ErlTrainer(recipe, run, phases)
+    return ErlTrainer(setup, run, phases)
 
 
-def evaluate_(recipe: Recipe, run: Erl) -> None:
+def evaluate_(setup: Setup, run: Erl) -> None:
     """Every member plays the same random training slices; with noise where they learn from what they play."""
-    config = recipe.config
-    starts = draw_slices(recipe, recipe.splits.train, config.evaluation.train_slices, run.generators["slices"])
+    config = setup.config
+    starts = draw_slices(setup, setup.splits.train, config.evaluation.train_slices, run.generators["slices"])
     actors = run.learner.actor[:-1]
     explore = remember = None
     if run.replay is not None:
-        explore = explorer(recipe, run.learner, run.generators["exploration"])
-        member = torch.arange(len(actors), device=recipe.device).repeat_interleave(len(starts))
+        explore = explorer(setup, run.learner, run.generators["exploration"])
+        member = torch.arange(len(actors), device=setup.device).repeat_interleave(len(starts))
         remember = partial(remember_, run.replay, run.market, member)
     play_(
-        recipe,
+        setup,
         run.market,
         run.eval_env,
         actors=actors,
@@ -72,7 +72,7 @@ def evaluate_(recipe: Recipe, run: Erl) -> None:
         explore=explore,
         remember=remember,
     )
-    run.scores.fitness.copy_(lowest_mean(fitness(run.eval_env, config.env).view(len(actors), -1), recipe))
+    run.scores.fitness.copy_(lowest_mean(fitness(run.eval_env, config.env).view(len(actors), -1), setup))
 
 
 def remember_(replay: RowReplay, market: Market, member: Int[Tensor, "B"], moment: Moment) -> None:
@@ -91,18 +91,18 @@ def remember_(replay: RowReplay, market: Market, member: Int[Tensor, "B"], momen
         store_(replay.windows, market.observations, at=at, row=moment.row, terminated=terminated)
 
 
-def validate_(recipe: Recipe, run: Erl) -> None:
+def validate_(setup: Setup, run: Erl) -> None:
     """Members and champion play the same walk-forward slices, without noise; the best of them is the champion.
 
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
     it is beaten by a better trader and not by easier days.
     """
-    config, scores = recipe.config, run.scores
+    config, scores = setup.config, run.scores
     count = config.evaluation.validation_slices
-    starts = draw_slices(recipe, recipe.splits.validation, count, run.generators["slices"])
+    starts = draw_slices(setup, setup.splits.validation, count, run.generators["slices"])
     days = config.env.episode.days
-    outlook = play_(recipe, run.market, run.val_env, actors=run.learner.actor, starts=starts, days=days)
-    scores.validation.copy_(lowest_mean(fitness(run.val_env, config.env).view(-1, count), recipe))
+    outlook = play_(setup, run.market, run.val_env, actors=run.learner.actor, starts=starts, days=days)
+    scores.validation.copy_(lowest_mean(fitness(run.val_env, config.env).view(-1, count), setup))
     scores.activity.copy_(outlook.planned.std(dim=2).mean(dim=(1, 2, 3)))
     crown_best_(run, outlook)
 
@@ -122,6 +122,6 @@ def crown_best_(run: Erl, outlook: Outlook) -> None:
     scores.importance.copy_(outlook.attention[best if beaten else -1])
 
 
-def lowest_mean(values: Float[Tensor, "P S"], recipe: Recipe) -> Float[Tensor, "P"]:
+def lowest_mean(values: Float[Tensor, "P S"], setup: Setup) -> Float[Tensor, "P"]:
     """Mean of the lowest slices of each member."""
-    return values.topk(recipe.config.evaluation.lowest, dim=1, largest=False).values.mean(1)
+    return values.topk(setup.config.evaluation.lowest, dim=1, largest=False).values.mean(1)

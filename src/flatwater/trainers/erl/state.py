@@ -13,7 +13,7 @@ from flatwater.replay.rows import RowReplay, build_rows
 from flatwater.state.random import generator
 from flatwater.state.tree import derived, state
 from flatwater.trainers.erl.lessons import Outcomes, build_outcomes
-from flatwater.trainers.erl.recipe import Recipe, learns_from_outcomes, members_at_once
+from flatwater.trainers.erl.setup import Setup, learns_from_outcomes, members_at_once
 from flatwater.trainers.loop import Progress
 
 
@@ -85,9 +85,9 @@ class Erl:
 CONSUMERS = ("slices", "exploration", "lessons", "replay", "update", "evolution")
 
 
-def build_erl(recipe: Recipe, market: Market) -> Erl:
+def build_erl(setup: Setup, market: Market) -> Erl:
     """Allocate a run whole. On the meta device this is its plan."""
-    config, device = recipe.config, recipe.device
+    config, device = setup.config, setup.device
     in_hindsight = learns_from_outcomes(config)
     members, instruments = config.population.size, len(market.investable)
 
@@ -97,14 +97,14 @@ def build_erl(recipe: Recipe, market: Market) -> Erl:
 
     return Erl(
         progress=Progress(),
-        learner=recipe.algorithm.build(
+        learner=setup.algorithm.build(
             config.learner,
-            recipe.nets,
+            setup.nets,
             Setting(members=members, rng=generator(config.seed, "initial weights", device), device=device),
         ),
-        replay=None if in_hindsight else _replay(recipe, market),
-        windows=None if in_hindsight else _windows(recipe, market),
-        outcomes=build_outcomes(recipe, market) if in_hindsight else None,
+        replay=None if in_hindsight else _replay(setup, market),
+        windows=None if in_hindsight else _windows(setup, market),
+        outcomes=build_outcomes(setup, market) if in_hindsight else None,
         eval_env=env(members * config.evaluation.train_slices),
         val_env=env((members + 1) * config.evaluation.validation_slices),
         schedule=Schedule(
@@ -119,23 +119,23 @@ def build_erl(recipe: Recipe, market: Market) -> Erl:
     )
 
 
-def _replay(recipe: Recipe, market: Market) -> RowReplay:
-    config, (columns, _, features) = recipe.config, market.observations.shape
+def _replay(setup: Setup, market: Market) -> RowReplay:
+    config, (columns, _, features) = setup.config, market.observations.shape
     return build_rows(
         config.replay,
         instruments=len(market.investable),
         account=config.env.account_observation,
-        device=recipe.device,
+        device=setup.device,
         window=(columns, config.env.episode.context, features),
     )
 
 
-def _windows(recipe: Recipe, market: Market) -> Windows:
-    config, (columns, _, features) = recipe.config, market.observations.shape
-    rows = members_at_once(recipe, market) * config.learner.own.batch_size
+def _windows(setup: Setup, market: Market) -> Windows:
+    config, (columns, _, features) = setup.config, market.observations.shape
+    rows = members_at_once(setup, market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
     # Not fresh in every draw: blocks of this size come from the system each time, and their pages are zeroed first.
-    seen, following = (torch.empty(shape, device=recipe.device).fill_(0) for _ in range(2))
+    seen, following = (torch.empty(shape, device=setup.device).fill_(0) for _ in range(2))
     return Windows(seen=seen, following=following)
 
 

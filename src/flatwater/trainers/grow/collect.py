@@ -11,7 +11,7 @@ from flatwater.envs.growing.spaces import HEADS
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.learners.ppo import act
 from flatwater.rollouts.block import write_
-from flatwater.trainers.grow.state import Grow, Recipe
+from flatwater.trainers.grow.state import Grow, Setup
 
 
 def begin_(run: Grow, seeds: Int[Tensor, "E"]) -> None:
@@ -29,13 +29,13 @@ def legality(found: Masks) -> Bool[Tensor, "E R"]:
     return torch.cat([found.operation, *(found.given[head].flatten(1) for head in HEADS[1:])], dim=1)
 
 
-def collect_(recipe: Recipe, run: Grow, t: int) -> None:
+def collect_(setup: Setup, run: Grow, t: int) -> None:
     """Step `t` of this round's episodes: the policy acts, with its floor, and the step goes to row `t`.
 
     An episode ends with step T - 1 because its time is over. The observation shows the time, so the critic knows that
     nothing follows: the last step terminates, and is not truncated.
     """
-    config = recipe.config
+    config = setup.config
     if t == 0:
         rng = run.generators["env seeds"]
         torch.randint(HELD_OUT, (config.envs,), generator=rng, out=run.seeds)
@@ -44,7 +44,7 @@ def collect_(recipe: Recipe, run: Grow, t: int) -> None:
     rollout["obs"][t].copy_(observe(run.envs))
     rollout["legal"][t].copy_(legality(masks(run.envs)))
     acted = act(
-        recipe.policy,
+        setup.policy,
         run.learner,
         obs=rollout["obs"][t],
         legal=rollout["legal"][t],

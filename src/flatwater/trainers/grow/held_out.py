@@ -16,16 +16,16 @@ from flatwater.envs.growing.simulator import masks, note_left_alone_, observe, s
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.learners.ppo import act
 from flatwater.trainers.grow.collect import begin_, legality
-from flatwater.trainers.grow.state import Grow, Recipe
+from flatwater.trainers.grow.state import Grow, Setup
 
-Player = Callable[[Recipe, Grow], Int[Tensor, "E A"]]
+Player = Callable[[Setup, Grow], Int[Tensor, "E A"]]
 """Acts in every environment of the pool; may write the run's memory and generators."""
 
 
-def by_policy_(recipe: Recipe, run: Grow) -> Int[Tensor, "E A"]:
+def by_policy_(setup: Setup, run: Grow) -> Int[Tensor, "E A"]:
     """What the policy takes for best: its likeliest action, without the draws and the floor that it learns with."""
     acted = act(
-        recipe.policy,
+        setup.policy,
         run.learner,
         obs=observe(run.envs),
         legal=legality(masks(run.envs)),
@@ -41,27 +41,27 @@ def by_baseline(baseline: Baseline) -> Player:
     return lambda _, run: baseline(run.envs, masks(run.envs), run.generators["held out"])
 
 
-def steps_of_all(recipe: Recipe) -> int:
+def steps_of_all(setup: Setup) -> int:
     """Steps of the pool for one player's held-out episodes."""
-    return recipe.config.held_out_turns * recipe.config.env.steps
+    return setup.config.held_out_turns * setup.config.env.steps
 
 
-def play_(recipe: Recipe, run: Grow, player: Player, returns: Float[Tensor, "K"], number: int) -> None:
+def play_(setup: Setup, run: Grow, player: Player, returns: Float[Tensor, "K"], number: int) -> None:
     """Step `number` of a player's held-out episodes; its rewards are added to their `returns`."""
-    turn, t = divmod(number, recipe.config.env.steps)
-    first, envs = turn * recipe.config.envs, recipe.config.envs
+    turn, t = divmod(number, setup.config.env.steps)
+    first, envs = turn * setup.config.envs, setup.config.envs
     mine = returns[first : first + envs]
     if t == 0:
-        begin_(run, torch.arange(HELD_OUT + first, HELD_OUT + first + envs, device=recipe.device))
+        begin_(run, torch.arange(HELD_OUT + first, HELD_OUT + first + envs, device=setup.device))
         mine.zero_()
-    mine.add_(step_(run.envs, player(recipe, run)))
+    mine.add_(step_(run.envs, player(setup, run)))
 
 
-def leave_alone_(recipe: Recipe, run: Grow, number: int) -> None:
+def leave_alone_(setup: Setup, run: Grow, number: int) -> None:
     """Step `number` of as many episodes, on the first seeds of those trained on, in which nothing is grown."""
-    turn, t = divmod(number, recipe.config.env.steps)
-    first, envs = turn * recipe.config.envs, recipe.config.envs
+    turn, t = divmod(number, setup.config.env.steps)
+    first, envs = turn * setup.config.envs, setup.config.envs
     if t == 0:
-        begin_(run, torch.arange(first, first + envs, device=recipe.device))
+        begin_(run, torch.arange(first, first + envs, device=setup.device))
     step_(run.envs, wait(run.envs, masks(run.envs), run.generators["held out"]))
     note_left_alone_(run.envs)

@@ -9,7 +9,7 @@ from flatwater.nets.policy import absorb_
 from flatwater.trainers.grow.collect import collect_
 from flatwater.trainers.grow.held_out import by_baseline, by_policy_, leave_alone_, play_, steps_of_all
 from flatwater.trainers.grow.numbers import read_numbers_
-from flatwater.trainers.grow.state import Grow, Recipe
+from flatwater.trainers.grow.state import Grow, Setup
 from flatwater.trainers.loop import Phase, Progress
 
 
@@ -17,7 +17,7 @@ from flatwater.trainers.loop import Phase, Progress
 class GrowTrainer:
     """The phases of a round over a run's state; what the loop drives."""
 
-    recipe: Recipe
+    setup: Setup
     run: Grow
     phases: Sequence[Phase]
 
@@ -28,13 +28,13 @@ class GrowTrainer:
 
     def settle_(self) -> dict[str, float]:
         """The round's numbers."""
-        return read_numbers_(self.recipe, self.run)
+        return read_numbers_(self.setup, self.run)
 
 
-def build_trainer(recipe: Recipe, run: Grow) -> GrowTrainer:
+def build_trainer(setup: Setup, run: Grow) -> GrowTrainer:
     """Bind the phases to the state."""
-    config, whole = recipe.config, steps_of_all(recipe)
-    update_ = make_update(config.learner, recipe.policy, run.learner, run.rollout)
+    config, whole = setup.config, steps_of_all(setup)
+    update_ = make_update(config.learner, setup.policy, run.learner, run.rollout)
     updates = config.learner.epochs * config.learner.minibatches
 
     def baselines_due() -> int:
@@ -44,27 +44,27 @@ def build_trainer(recipe: Recipe, run: Grow) -> GrowTrainer:
         return whole if (run.progress.round + 1) % config.evaluation.every == 0 else 0
 
     phases = (
-        Phase("baselines", baselines_due, lambda number: compare_(recipe, run, number)),
-        Phase("collect", lambda: config.env.steps, lambda t: collect_(recipe, run, t)),
-        Phase("update", lambda: updates, lambda number: learn_(recipe, run, update_, number)),
-        Phase("evaluate", evaluation_due, lambda number: evaluate_(recipe, run, number)),
+        Phase("baselines", baselines_due, lambda number: compare_(setup, run, number)),
+        Phase("collect", lambda: config.env.steps, lambda t: collect_(setup, run, t)),
+        Phase("update", lambda: updates, lambda number: learn_(setup, run, update_, number)),
+        Phase("evaluate", evaluation_due, lambda number: evaluate_(setup, run, number)),
     )
-    return GrowTrainer(recipe, run, phases)
+    return GrowTrainer(setup, run, phases)
 
 
-def compare_(recipe: Recipe, run: Grow, number: int) -> None:
+def compare_(setup: Setup, run: Grow, number: int) -> None:
     """One step of what growing is compared with: hosts left alone, by which it is paid, then baseline by baseline."""
-    turn, step = divmod(number, steps_of_all(recipe))
+    turn, step = divmod(number, steps_of_all(setup))
     if turn == 0:
-        leave_alone_(recipe, run, step)
+        leave_alone_(setup, run, step)
         return
     name = list(BASELINES)[turn - 1]
-    play_(recipe, run, by_baseline(BASELINES[name]), run.scores.baselines[name], step)
+    play_(setup, run, by_baseline(BASELINES[name]), run.scores.baselines[name], step)
 
 
-def learn_(recipe: Recipe, run: Grow, update_: Callable[[int], None], number: int) -> None:
+def learn_(setup: Setup, run: Grow, update_: Callable[[int], None], number: int) -> None:
     """One update. Advantages are taken before the first one; observations are absorbed after the last one."""
-    config = recipe.config.learner
+    config = setup.config.learner
     if number == 0:
         assess_(run.rollout, config)
     update_(number)
@@ -72,6 +72,6 @@ def learn_(recipe: Recipe, run: Grow, update_: Callable[[int], None], number: in
         absorb_(run.learner.normaliser, run.rollout["obs"])
 
 
-def evaluate_(recipe: Recipe, run: Grow, number: int) -> None:
+def evaluate_(setup: Setup, run: Grow, number: int) -> None:
     """One step of the policy's held-out episodes."""
-    play_(recipe, run, by_policy_, run.scores.policy, number)
+    play_(setup, run, by_policy_, run.scores.policy, number)

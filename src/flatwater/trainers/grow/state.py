@@ -50,7 +50,7 @@ class Grow:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Setup:
     """What never changes during a run, and is not state: configuration, the policy as functions."""
 
     config: GrowConfig
@@ -61,13 +61,13 @@ class Recipe:
 CONSUMERS = ("env seeds", "actions", "held out")
 
 
-def build_recipe(config: GrowConfig, device: torch.device) -> Recipe:
+def build_setup(config: GrowConfig, device: torch.device) -> Setup:
     """The policy for the environment's observations and actions."""
     _, *choices = sizes(config.env)
     relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
     heads = Heads(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
     obs, width = observation_size(config.env), config.policy
-    return Recipe(config, RecurrentPolicy(obs=obs, hidden=width.hidden, cells=width.memory, heads=heads), device)
+    return Setup(config, RecurrentPolicy(obs=obs, hidden=width.hidden, cells=width.memory, heads=heads), device)
 
 
 def life_columns(slots: int) -> dict[str, Column]:
@@ -79,16 +79,16 @@ def life_columns(slots: int) -> dict[str, Column]:
     }
 
 
-def build_grow(recipe: Recipe, data: Task) -> Grow:
+def build_grow(setup: Setup, data: Task) -> Grow:
     """Allocate a run whole. On the meta device this is its plan."""
-    config, policy, device = recipe.config, recipe.policy, recipe.device
+    config, policy, device = setup.config, setup.policy, setup.device
 
     def unplayed() -> Tensor:
         return torch.full((config.held_out_turns * config.envs,), torch.nan, device=device)
 
     initial = generator(config.seed, "initial weights", device)
     learner = build_ppo(policy, envs=config.envs, rng=initial, device=device)
-    lean_(recipe, learner)
+    lean_(setup, learner)
     return Grow(
         progress=Progress(),
         learner=learner,
@@ -106,8 +106,8 @@ def build_grow(recipe: Recipe, data: Task) -> Grow:
     )
 
 
-def lean_(recipe: Recipe, learner: PPOLearner) -> None:
+def lean_(setup: Setup, learner: PPOLearner) -> None:
     """Have a new policy do each operation as often as its prior says: the logits' biases, which learning moves on."""
     if not learner.block.is_meta:
-        bias = recipe.policy.weights(learner.block)["action.bias"]
-        bias[: len(Operation)].copy_(torch.tensor(recipe.config.policy.prior).log())
+        bias = setup.policy.weights(learner.block)["action.bias"]
+        bias[: len(Operation)].copy_(torch.tensor(setup.config.policy.prior).log())

@@ -12,7 +12,7 @@ from flatwater.trainers.erl.config import ErlConfig
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Setup:
     """What never changes during a run, and is not state: configuration, networks as functions, days."""
 
     config: ErlConfig
@@ -32,7 +32,7 @@ WINDOW_BYTES = 64 << 20
 """Observations gathered at a time. Members learn in groups so that more never stand in memory, whatever the panel."""
 
 
-def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torch.device) -> Recipe:
+def build_setup(config: ErlConfig, market: Market, splits: Splits, device: torch.device) -> Setup:
     """The networks for a market's shape."""
     algorithm = find_algorithm(config.learner)
     actor, critic = build_trader(
@@ -45,7 +45,7 @@ def build_recipe(config: ErlConfig, market: Market, splits: Splits, device: torc
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
         gaussian=algorithm.gaussian,
     )
-    return Recipe(config, actor, critic, algorithm, splits, device)
+    return Setup(config, actor, critic, algorithm, splits, device)
 
 
 def learns_from_outcomes(config: ErlConfig) -> bool:
@@ -67,9 +67,9 @@ def stretch_count(config: ErlConfig) -> int:
     return max(s for s in range(1, max(1, min(most, size)) + 1) if size % s == 0)
 
 
-def members_at_once(recipe: Recipe, market: Market) -> int:
+def members_at_once(setup: Setup, market: Market) -> int:
     """Members whose observations of one micro-batch fit into `WINDOW_BYTES`; at least one."""
-    config, (columns, _, features) = recipe.config, market.observations.shape
+    config, (columns, _, features) = setup.config, market.observations.shape
     batch_size: int = config.learner.own.batch_size
     context = config.env.episode.context
     # A stretch has the context of its first day and one row for each further one; a transition has its whole window.
