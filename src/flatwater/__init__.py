@@ -4,7 +4,15 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-_LAZY = {"watch": "flatwater.memory.watch.context", "expect_freed": "flatwater.memory.watch.freed"}
+_LAZY = {
+    **dict.fromkeys(("TrainedRun", "evaluate", "load", "plan", "resume", "train"), "flatwater.api"),
+    "Recipe": "flatwater.runs.recipe",
+    "Run": "flatwater.runs.run",
+    "check_env_conformance": "flatwater.envs.conformance",
+    "state": "flatwater.state.tree",
+    "watch": "flatwater.memory.watch.context",
+    "expect_freed": "flatwater.memory.watch.freed",
+}
 """Names that programs use, and where they are: importing flatwater imports nothing else. `__init__.pyi` has types."""
 
 
@@ -13,3 +21,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = vars(import_module(_LAZY[name]))[name]
     return found
+
+
+def __dir__() -> list[str]:
+    return [*_LAZY, "__version__"]

@@ -122,6 +122,8 @@ class Recipe:
     sections: Callable[[Any], Mapping[str, Iterator[Any]]] = SECTIONS
     """From a run's records (`reports.records.RunRecords`) to its own parts of the page: title -> blocks. Left out: its
     curves, and the table of its result."""
+    policy: Callable[[Any], Any] | None = None
+    """From a restored run to what it has trained, to be used by `flatwater.load`. Left out: it cannot be."""
     tables: Callable[[Mapping[str, Sequence[float]]], Sequence[ShownTable]] = lambda _: ()
     """From the metrics of a finished run to what the terminal shows below its result."""
 

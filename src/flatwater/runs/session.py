@@ -27,13 +27,14 @@ from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trackers import check_trackers
 from flatwater.runs.unmirrored import MirrorLike
-from flatwater.runs.watch import build_watcher
+from flatwater.runs.watch import Round, build_watcher
 from flatwater.storage.directory import write_object
 from flatwater.storage.objects import is_url
 from flatwater.trainers.loop import train_
 
 READING = "reading the data and allocating the run …"
 BUDGET_EXIT = 4
+OnRound = Callable[[Round], object]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,13 @@ class Outcome:
     """0, 4 at the memory budget, or 128 and the signal's number: 143 after SIGTERM."""
 
 
-def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: ANN401  (a RunConfig of any kind)
+def start(
+    config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
+    run: Path | None,
+    console: Console,
+    *,
+    on_round: OnRound | None = None,
+) -> Outcome:
     """Train a new run in a new folder.
 
     Raises:
@@ -62,7 +69,7 @@ def start(config: Any, run: Path | None, console: Console) -> Outcome:  # noqa: 
     with locked(folder) as held, mirrored(config, held, console) as mirror:
         write_config(config, held.config)
         say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
-        return train(composed, held, console, first=True, mirror=mirror)
+        return train(composed, held, console, first=True, mirror=mirror, on_round=on_round)
 
 
 def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
@@ -75,13 +82,21 @@ def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
     return from_mapping(recipe_of(settings, str(folder.config)).config, settings, str(folder.config))
 
 
-def resume(run: Path | str, console: Console, *, into: Path | None = None, **changes: Any) -> Outcome:  # noqa: ANN401
+def resume(
+    run: Path | str,
+    console: Console,
+    *,
+    into: Path | None = None,
+    on_round: OnRound | None = None,
+    **changes: Any,  # noqa: ANN401
+) -> Outcome:
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
     Args:
         run: its folder, or the URL at which it is mirrored.
         console: where it is shown.
         into: folder for a run that is brought from a URL; None takes `runs/NAME`.
+        on_round: called after each round.
         changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
 
     Raises:
@@ -99,7 +114,7 @@ def resume(run: Path | str, console: Console, *, into: Path | None = None, **cha
         check_trackers(config)
         use_threads(config.threads)
         with mirrored(config, held, console) as mirror:
-            return _continue(config, held, console, mirror)
+            return _continue(config, held, console, mirror, on_round)
 
 
 def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -115,14 +130,20 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
     return replace(config, **given)
 
 
-def _continue(config: Any, folder: RunFolder, console: Console, mirror: MirrorLike) -> Outcome:  # noqa: ANN401
+def _continue(
+    config: Any,  # noqa: ANN401
+    folder: RunFolder,
+    console: Console,
+    mirror: MirrorLike,
+    on_round: OnRound | None,
+) -> Outcome:
     word = find_recipe(config.trainer).layout.rounds
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
         say(console, "the run was stopped before its first checkpoint: it begins at the start")
         write_config(config, folder.config)
         with console.status(READING):
             composed = find_recipe(config.trainer).compose(config)
-        return train(composed, folder, console, first=True, mirror=mirror)
+        return train(composed, folder, console, first=True, mirror=mirror, on_round=on_round)
     with console.status(READING):
         composed, manifest = restore_run(config, folder, lambda line: say(console, f"[yellow]{escape(line)}"))
     if config.rounds < manifest.round:
@@ -131,7 +152,7 @@ def _continue(config: Any, folder: RunFolder, console: Console, mirror: MirrorLi
     mirror.offer(manifest.file)
     done = f"{manifest.round} of {config.rounds} {word} done"
     say(console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
-    return train(composed, folder, console, first=False, mirror=mirror)
+    return train(composed, folder, console, first=False, mirror=mirror, on_round=on_round)
 
 
 def restore_run(
@@ -182,7 +203,15 @@ def say(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=True, soft_wrap=True)
 
 
-def train(composed: Run, folder: RunFolder, console: Console, *, first: bool, mirror: MirrorLike) -> Outcome:
+def train(
+    composed: Run,
+    folder: RunFolder,
+    console: Console,
+    *,
+    first: bool,
+    mirror: MirrorLike,
+    on_round: OnRound | None = None,
+) -> Outcome:
     """Train a composed run in its folder to its end, or until it is stopped.
 
     Args:
@@ -191,6 +220,7 @@ def train(composed: Run, folder: RunFolder, console: Console, *, first: bool, mi
         console: where it is shown.
         first: whether there is no checkpoint yet, so that one of the beginning is written.
         mirror: takes each checkpoint; the caller closes it.
+        on_round: called after each round.
     """
     trainer, config, plan = composed.trainer, composed.config, composed.plan
     layout = find_recipe(config.trainer).layout
@@ -201,7 +231,7 @@ def train(composed: Run, folder: RunFolder, console: Console, *, first: bool, mi
         stop_on_signals(console) as stop,
         ConsoleTable(config.rounds, console, layout, done=trainer.progress.round) as table,
     ):
-        watcher = build_watcher(composed, folder, table, console=console, stop=stop, mirror=mirror)
+        watcher = build_watcher(composed, folder, table, console=console, stop=stop, mirror=mirror, on_round=on_round)
         try:
             if first:
                 watcher.save()

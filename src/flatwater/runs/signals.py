@@ -40,6 +40,8 @@ class Stop:
 
     signal: int = 0
     """The first that asked for the end."""
+    asked: bool = False
+    """Whether the program that trains asked for the end."""
     save: bool = False
     """Whether a checkpoint was asked for since `asks_to_save_`."""
 
@@ -47,6 +49,15 @@ class Stop:
         """Whether a checkpoint was asked for since the last call."""
         asked, self.save = self.save, False
         return asked
+
+    def ask_(self) -> None:
+        """Ask for the end, as Ctrl-C does."""
+        self.asked = True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the end was asked for."""
+        return self.asked or self.signal != 0
 
     @property
     def exit_code(self) -> int:
@@ -62,9 +73,13 @@ STOP_CODES = tuple(SIGNALLED + number for number in ENDS)
 def stop_on_signals(console: Console) -> Iterator[Stop]:
     """Turn SIGINT and `ENDS` into a stop after the current step, `SAVES` into a checkpoint there.
 
-    A second Ctrl-C interrupts at once.
+    A second Ctrl-C interrupts at once. In a thread that is not the main one, which alone may listen to signals, nothing
+    is listened to.
     """
     stop = Stop()
+    if current_thread() is not main_thread():
+        yield stop
+        return
 
     def end(number: int, _frame: FrameType | None) -> None:
         if stop.signal and number == signal.SIGINT:

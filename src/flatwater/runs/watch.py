@@ -1,7 +1,7 @@
 """What the loop reports to: console, metrics, ledger, checkpoints, alarms and signals of one run."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,18 @@ from flatwater.runs.trackers import held_bytes, open_trackers
 from flatwater.runs.unmirrored import MirrorLike
 
 
+@dataclass(frozen=True)
+class Round:
+    """A round that is complete, and saved."""
+
+    number: int
+    rounds: int
+    """Wanted in all."""
+    metrics: Mapping[str, float]
+    stop: Callable[[], None]
+    """Ends the run here; it can be resumed."""
+
+
 @dataclass
 class RunWatcher:
     """Shows, records and saves a run; one for each process that trains it."""
@@ -44,6 +56,8 @@ class RunWatcher:
     alarms: JsonlSink
     ledger: JsonlSink
     findings: JsonlSink
+    on_round: Callable[[Round], object] | None = None
+    """Called after each round."""
     told: Counter[tuple[str, str]] = field(default_factory=Counter)
     efforts: Efforts = field(default_factory=Efforts)
     """Of the current round. Saving counts to the round after: its own row is on the disk by then."""
@@ -85,6 +99,8 @@ class RunWatcher:
                 self.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
         self.efforts.count_("settle")
         self.save()
+        if self.on_round is not None:
+            self.on_round(Round(round_, self.composed.config.rounds, numbers, self.stop.ask_))
         self.efforts.count_("save")
 
     def tell(self, round_: int, findings: Sequence[Finding]) -> None:
@@ -124,7 +140,7 @@ class RunWatcher:
             self.console.print(
                 f"SIGUSR2: a checkpoint is saved, in round {at.round + 1}; the run goes on", style="yellow"
             )
-        return self.stop.signal != 0 or self.contract.over_budget_()
+        return self.stop.wanted or self.contract.over_budget_()
 
     def save(self) -> None:
         """Write a checkpoint of everything, between rounds or within one."""
@@ -159,6 +175,7 @@ def build_watcher(
     console: Console,
     stop: Stop,
     mirror: MirrorLike,
+    on_round: Callable[[Round], object] | None = None,
 ) -> RunWatcher:
     """Open the run's files where its state is: what a killed process recorded beyond that is cut off."""
     at = composed.trainer.progress.round
@@ -194,6 +211,7 @@ def build_watcher(
             alarms=open_(folder.alarms),
             ledger=open_(folder.ledger),
             findings=open_(folder.findings),
+            on_round=on_round,
         )
         opened.pop_all()  # all are open: from here on `close` closes them
     return watcher

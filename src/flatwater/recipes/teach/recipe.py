@@ -34,6 +34,7 @@ TEACH = Recipe(
     """,
     plan=later("flatwater.recipes.teach.run:plan"),
     compose=later("flatwater.recipes.teach.run:compose"),
+    policy=later("flatwater.recipes.ppo.policy:TrainedPolicy"),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/student"},
     journal="lessons",

@@ -1,0 +1,234 @@
+"""Training, planning, judging and using runs from Python: what the commands do, as functions.
+
+    import flatwater as fw
+
+    run = fw.train("ppo", env="gymnasium:CartPole-v1", rounds=30, on_round=lambda r: print(r.metrics["return/mean"]))
+    print(run.result["players"]["policy"]["return"])
+    action = fw.load(run.path).act(observation)
+
+A run that is begun here is a run like any other: its folder, its checkpoints and its page are the same, and the
+commands know it. Settings are those of `flatwater train RECIPE --help`, tables as dicts: `learner={"lr": 3e-4}`.
+"""
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from flatwater.config.toml import from_mapping, load_config, to_mapping
+from flatwater.errors import ConfigError
+from flatwater.memory.planner import Plan
+from flatwater.metrics.reader import read_metrics
+from flatwater.reports.page import page
+from flatwater.reports.records import read_run
+from flatwater.reports.results import result_table
+from flatwater.runs.checking import checked_plan
+from flatwater.runs.evaluate import evaluate as evaluate_run
+from flatwater.runs.folder import RunFolder, open_folder
+from flatwater.runs.recipe import Recipe, find_recipe, recipe_of
+from flatwater.runs.results import read_result
+from flatwater.runs.session import Outcome, read_config, restore_run
+from flatwater.runs.session import resume as resume_run
+from flatwater.runs.session import start as start_run
+from flatwater.runs.watch import Round
+from flatwater.storage.directory import write_object
+from flatwater.terminal import lasting_terminal
+
+OnRound = Callable[[Round], object]
+"""Called after each round, when its checkpoint is written; `round.stop()` ends the run there."""
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run's folder, after training."""
+
+    path: Path
+    finished: bool = True
+    """False where it was stopped before its last round; `resume` goes on."""
+
+    @property
+    def _folder(self) -> RunFolder:
+        return open_folder(self.path)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What it was trained by."""
+        config = to_mapping(read_config(self._folder))
+        return recipe_of(config, str(self._folder.config))
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """`result.json`: what was trained against what it is compared with; None where the run has not finished."""
+        return read_result(self._folder.result, self.recipe)
+
+    @property
+    def metrics(self) -> dict[str, list[float]]:
+        """Every number of every round, by name: columns, NaN where a round has none."""
+        return read_metrics(self._folder.metrics)
+
+    def resume(
+        self, rounds: int | None = None, *, on_round: OnRound | None = None, quiet: bool = False
+    ) -> "TrainedRun":
+        """Go on, bit for bit, to so many rounds in all; see `resume`."""
+        return resume(self.path, rounds, on_round=on_round, quiet=quiet)
+
+    def evaluate(self, *, holdout: bool = False) -> dict[str, Any]:
+        """Play what was trained again; see `evaluate`."""
+        return evaluate(self.path, holdout=holdout)
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the run as one web page; `report.html` in its folder where nothing else is named."""
+        written = self.path / "report.html" if out is None else Path(out)
+        write_object(written, page(read_run(self.path)).encode(errors="replace"))
+        return written
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the table of the result."""
+        result = self.result
+        return f"<code>{self.path}</code>" if result is None else str(result_table(self.recipe, result))
+
+
+def train(
+    recipe: str = "erl",
+    *,
+    run: Path | str | None = None,
+    config: Path | str | None = None,
+    on_round: OnRound | None = None,
+    quiet: bool = False,
+    **settings: Any,  # noqa: ANN401  (of the recipe)
+) -> TrainedRun:
+    """Train by a recipe in a new run folder.
+
+    Args:
+        recipe: `erl`, `grow`, `ppo`, `teach`, or `package.module:NAME` of one of your own.
+        run: the folder, new or empty; left out, `runs/RECIPE-DATE-NUMBER`.
+        config: TOML file with settings; those given here win over it.
+        on_round: called after each round.
+        quiet: print nothing.
+        settings: of the recipe, tables as dicts.
+
+    Raises:
+        FlatwaterError: settings, data or folder cannot be used, or the run does not fit into memory: nothing was
+            trained.
+    """
+    wanted = configured(recipe, config, settings)
+    with _threads_kept():
+        outcome = start_run(wanted, None if run is None else Path(run), _console(quiet=quiet), on_round=on_round)
+    return _trained(outcome)
+
+
+def resume(
+    run: Path | str,
+    rounds: int | None = None,
+    *,
+    on_round: OnRound | None = None,
+    quiet: bool = False,
+    **changes: Any,  # noqa: ANN401
+) -> TrainedRun:
+    """Go on with a run from its newest intact checkpoint, bit for bit.
+
+    Args:
+        run: its folder, or the URL at which it is mirrored.
+        rounds: in all; left out, as many as the run was begun with.
+        on_round: called after each round.
+        quiet: print nothing.
+        changes: `budget`, `mirror`, `trackers` or `panel` from here on.
+
+    Raises:
+        FlatwaterError: there is no intact checkpoint, or configuration or data are not those of the checkpoint.
+    """
+    with _threads_kept():
+        outcome = resume_run(run, _console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
+    return _trained(outcome)
+
+
+def plan(recipe: str = "erl", *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401
+    """What a run with these settings would hold, by owner, and whether it fits; arguments as of `train`.
+
+    Raises:
+        FlatwaterError: no run could start with them. That it does not fit into memory is `plan.fits`.
+    """
+    return checked_plan(configured(recipe, config, settings))[1]
+
+
+def evaluate(run: Path | str, *, holdout: bool = False) -> dict[str, Any]:
+    """Play what a run has trained, of its newest checkpoint, against what it is compared with.
+
+    Args:
+        run: its folder, or the URL at which it is mirrored.
+        holdout: on days or episodes that no part of training has seen. Each look is logged: one that is looked at
+            often is none.
+
+    Raises:
+        FlatwaterError: there is no run, or nothing to be judged yet.
+    """
+    with _threads_kept():
+        return evaluate_run(run, holdout=holdout, say=lambda _: None)
+
+
+def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)
+    """What a run has trained, to be used: of `ppo` and `teach` a policy with `act` and `begin`.
+
+    Args:
+        run: its folder.
+
+    Raises:
+        FlatwaterError: there is no run or no intact checkpoint, or its recipe gives nothing to be used yet.
+    """
+    folder = open_folder(Path(run))
+    config = read_config(folder)
+    recipe = find_recipe(config.trainer)
+    if recipe.policy is None:
+        raise ConfigError(f"{run}: a run of `{recipe.name}` cannot be loaded yet. Judge it with evaluate({str(run)!r})")
+    with _threads_kept():
+        composed, _ = restore_run(config, folder, lambda _: None)
+    return recipe.policy(composed)
+
+
+def configured(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """The settings of a recipe: its defaults, those of a file, and those that are given.
+
+    Raises:
+        ConfigError: there is no such recipe or setting, or one is out of its range.
+    """
+    found = find_recipe(recipe)
+    base = to_mapping(load_config(found.config, Path(config))) if config is not None else {}
+    return from_mapping(found.config, _over(base, settings), f"the settings of {recipe}")
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both tables; what is given above wins, setting by setting."""
+    found = dict(below)
+    for name, value in above.items():
+        inside = found.get(name, {})
+        plain = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+        found[name] = _over(inside, value) if isinstance(value, Mapping) and isinstance(inside, Mapping) else plain
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _console(*, quiet: bool) -> Console:
+    return Console(file=io.StringIO()) if quiet else lasting_terminal()
+
+
+def _trained(outcome: Outcome) -> TrainedRun:
+    """The run, with the picture that a finished one has."""
+    found = TrainedRun(outcome.folder.path, outcome.finished)
+    if outcome.finished:
+        found.recipe.picture(found.path, outcome.folder.picture)
+    return found
+
+
+@contextmanager
+def _threads_kept() -> Iterator[None]:
+    """A run sets torch's threads for itself; the program that calls has its own again."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
