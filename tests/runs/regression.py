@@ -1,7 +1,8 @@
 """An algorithm of one's own, whole: actors learn the actions that were rewarded (reward-weighted regression)."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import field, replace
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -26,6 +27,8 @@ from flatwater.algorithms.config import LearnerConfig
 from flatwater.config.bounds import Count, Rate
 from flatwater.config.declare import config
 from flatwater.nets.stack import views
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.recipe import ERL
 
 
 @config(table="learner.regression")
@@ -77,3 +80,24 @@ def explorer(_config: LearnerConfig, _members: Members, spread: Spread) -> Explo
 
 
 REGRESSION = Algorithm(build, make_update, explorer)
+
+
+@config(table="learner")
+class OwnLearnerConfig(LearnerConfig):
+    """With one more algorithm."""
+
+    algorithm: Literal["hindsight", "ddpg", "td3", "sac", "regression"] = "regression"  # type: ignore[assignment]
+    regression: RegressionConfig = field(default_factory=RegressionConfig)
+
+
+@config
+class OwnRunConfig(ErlRunConfig):
+    """A run that may learn so."""
+
+    trainer: Literal["regression:OWN"] = "regression:OWN"  # type: ignore[assignment]
+
+    learner: OwnLearnerConfig = field(default_factory=OwnLearnerConfig)
+
+
+OWN = replace(ERL, config=OwnRunConfig)
+"""The recipe `erl` with one more algorithm."""

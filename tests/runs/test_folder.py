@@ -208,4 +208,4 @@ def test_a_run_of_an_unknown_trainer_is_refused(
     config.write_text(config.read_text().replace('trainer = "erl"', 'trainer = "sail"'))
     capsys.readouterr()
     assert main(["resume", str(tmp_path / "done")]) == 2
-    assert "trainer = 'sail': must be one of erl" in " ".join(capsys.readouterr().err.split())
+    assert "trainer = 'sail': no recipe 'sail': wanted is erl" in " ".join(capsys.readouterr().err.split())

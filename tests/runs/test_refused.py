@@ -64,6 +64,14 @@ OWN = {
         "odd channels": "--env.host.channels 3 4 5",
         "a rank wider than the host": "--env.host.kind mlp --env.host.hidden 4 4 4 --env.host.rank 5",
     },
+    "ppo": {
+        "an environment that is none": "--env nowhere",
+        "an environment that gymnasium does not know": "--env gymnasium:Nowhere-v0",
+        "an environment that cannot be imported": "--env nowhere:Env",
+        "a class that is no environment": "--env collections:OrderedDict",
+        "samples that cannot be dealt": "--learner.minibatches 3",
+        "a layer of nothing": "--student.layers 64 0",
+    },
     "teach": {
         "a world that is none": "--world nowhere",
         "a world that lacks its name": "--world gymnasium:",
