@@ -48,16 +48,17 @@ class BlockConfig:
     unroll: Count = 1
     """Steps of a sequence, over which gradients flow; a block is cut into as many as it has. More than 1 is for
     policies with a memory."""
-    epochs: Count = 4
+    epochs: Count = 8
     """Times that each block is learned from."""
-    minibatches: Count = 4
+    minibatches: Count = 8
     """Parts that the sequences of all agents are dealt into, anew in each epoch: one update each."""
     lr: Rate = 1e-3
     """Learning rate (Adam)."""
     grad_clip: Weight = 0.5
     """Largest norm of a gradient; a longer one is scaled down to it. 0 turns it off."""
-    value_weight: Weight = 0.5
-    """Weight of the critic's loss."""
+    value_weight: Weight = 0.05
+    """Weight of the critic's loss, which is in units of squared returns: a large one leaves little of a clipped
+    gradient to the policy."""
     entropy_weight: Weight = 0.0
     """Weight of the policy's entropy beside PPO's loss."""
 

@@ -24,6 +24,9 @@ FORGET = 1.0
 """Added to the forget gate: a new LSTM remembers until it has learned to forget (Jozefowicz et al. 2015)."""
 TIMID = 10_000
 """The first logits are drawn from 1/100 of the usual range: the first policy is uniform over what is legal."""
+UNIT = 3.0
+"""Weights drawn with a fan-in that is so many times smaller keep a signal's variance. With twice that many they double
+it, which tanh layers need: the gain of the square root of 2 that is usual for PPO (Huang et al. 2022)."""
 CLIP = 5.0
 """Deviations that a normalised observation is cut to: a column that had been constant so far stays harmless."""
 EPSILON = 1e-4
@@ -126,9 +129,9 @@ class FeedForwardPolicy:
         """The weights, as they lie in the block's row."""
         named: dict[str, Weight] = {}
         widths = (self.obs, *self.layers)
-        for net, outputs, shy in (("action", self.outputs - self.free, TIMID), ("value", 1, 1)):
+        for net, outputs, shy in (("action", self.outputs - self.free, TIMID), ("value", 1, 1 / UNIT)):
             for at, (inputs, width) in enumerate(pairwise(widths)):
-                named[f"{net}.{at}.weight"] = Weight((inputs, width), inputs)
+                named[f"{net}.{at}.weight"] = Weight((inputs, width), inputs / (2 * UNIT))
                 named[f"{net}.{at}.bias"] = Weight((width,), 0)
             named[f"{net}.weight"] = Weight((widths[-1], outputs), shy * widths[-1])
             named[f"{net}.bias"] = Weight((outputs,), 0)

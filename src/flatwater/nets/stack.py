@@ -22,7 +22,7 @@ class Weight:
 
     shape: tuple[int, ...]
     """Without the member axis. Matrices are [in, out]."""
-    fan_in: int
+    fan_in: float
     """Values start uniform in +-1/sqrt(fan_in) (the law of torch.nn.Linear); 0 stands for the constant `start`."""
     start: float = 0.0
     """The initial value where `fan_in` is 0."""
