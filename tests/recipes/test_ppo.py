@@ -70,7 +70,11 @@ def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("env", "rounds", "least"),
-    [("own_world:Corridor", 20, 0.9), ("own_world:Aim", 60, -1.5), ("own_world:Pairs", 25, 4.5)],
+    [
+        ("own_world:Corridor", 20, 0.9),
+        pytest.param("own_world:Aim", 60, -1.5, marks=pytest.mark.slow),
+        ("own_world:Pairs", 25, 4.5),
+    ],
 )
 def test_it_learns(env: str, rounds: int, least: float) -> None:
     learner = ("--block", "64", "--learner.lr", "3e-3", "--evaluation.envs", "16")

@@ -210,6 +210,7 @@ def test_the_student_learns_the_cue_and_remembers_it(trained: Trained) -> None:
     assert trainer.run.agent_steps == 20 * 8 * 32
 
 
+@pytest.mark.slow
 def test_ppo_takes_over_and_learns_without_a_teacher(trained: Trained) -> None:
     changes = {
         "envs": 16,
