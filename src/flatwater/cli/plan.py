@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from flatwater.cli.settings import OverRecipe
-from flatwater.runs.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(OverRecipe):
     """What planning for any recipe is given besides its settings."""
 
+    about: ClassVar[str] = "Tell what a run of `flatwater train {name}` with these options would hold, by owner."
     help_more: ClassVar[str] = """
         The state's bytes are exact: they come from the run's own build on a device without memory. Transients are
         estimated from the tensors of each phase, tried out there as well; simulators of other libraries are not
@@ -22,11 +22,6 @@ class Plan(OverRecipe):
     """TOML file with settings, such as a run folder's config.toml. Options on the command line win over it."""
     json: bool = False
     """Print the plan as JSON: what a run writes to plan.json."""
-
-    @classmethod
-    def about(cls, recipe: Recipe) -> str:
-        """The same for every recipe."""
-        return f"Tell what a run of `flatwater train {recipe.name}` with these options would hold, by owner."
 
     def __call__(self) -> int:
         """Plan and print."""

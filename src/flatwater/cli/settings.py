@@ -39,19 +39,14 @@ class OverFile:
 class OverRecipe(OverFile):
     """A command for any recipe: `flatwater train erl`."""
 
-    @classmethod
-    def about(cls, recipe: Recipe) -> str:
-        """The first paragraphs of its help.
-
-        Args:
-            recipe: whose settings are its options.
-        """
-        raise NotImplementedError
+    about: ClassVar[str]
+    """The first paragraphs of its help; `{name}` and `{guide}` stand for those of the recipe."""
 
 
 def over_recipe(command: type[OverRecipe], recipe: Recipe) -> type[Any]:
     """The command with the settings of a recipe as its options, besides its own."""
-    about = {"__doc__": command.about(recipe), "__module__": command.__module__, "config_type": recipe.config}
+    text = command.about.format(name=recipe.name, guide=recipe.guide)
+    about = {"__doc__": text, "__module__": command.__module__, "config_type": recipe.config}
     return dataclass(frozen=True, kw_only=True)(type(f"{command.__name__}Recipe", (command, recipe.config), about))
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from flatwater.cli.settings import OverRecipe, config_option, option_value
 from flatwater.config.bounds import Bounds
-from flatwater.runs.recipe import Recipe
 
 if TYPE_CHECKING:
     from flatwater.sweeps.outcome import SweepOutcome
@@ -17,6 +16,10 @@ if TYPE_CHECKING:
 class Sweep(OverRecipe):
     """What sweeps over any recipe are given, besides the settings that all trials share."""
 
+    about: ClassVar[str] = (
+        "Search for the settings with which `flatwater train {name}` trains best: many runs, each with settings drawn "
+        "from a space."
+    )
     help_more: ClassVar[str] = """
         The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or
         choices. Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the
@@ -40,14 +43,6 @@ class Sweep(OverRecipe):
     def read(cls, program: str, options: Sequence[str]) -> Self:
         """The options over the settings of --config, or of the sweep in --run."""
         return super().read(program, over_sweep(options))
-
-    @classmethod
-    def about(cls, recipe: Recipe) -> str:
-        """The same for every recipe."""
-        return (
-            f"Search for the settings with which `flatwater train {recipe.name}` trains best: many runs, each with "
-            "settings drawn from a space."
-        )
 
     def __call__(self) -> int:
         """Run the trials, then show them."""

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from flatwater.cli.settings import OverRecipe
-from flatwater.runs.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train(OverRecipe):
     """What training by any recipe is given besides its settings."""
 
+    about: ClassVar[str] = "{guide}"
     help_more: ClassVar[str] = """
         Every setting below can also stand in a TOML file (--config); the run folder's config.toml is such a file, and
         repeats the run exactly. Ctrl-C finishes the step and saves; `flatwater resume RUN` goes on bit for bit.
@@ -21,11 +21,6 @@ class Train(OverRecipe):
     """Folder for the run; must be new or empty. Left out: runs/RECIPE-DATE-NUMBER."""
     config: Path | None = None
     """TOML file with settings. Options on the command line win over it."""
-
-    @classmethod
-    def about(cls, recipe: Recipe) -> str:
-        """What the recipe says of itself."""
-        return recipe.guide
 
     def __call__(self) -> int:
         """Train, then show the result."""

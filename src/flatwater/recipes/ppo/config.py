@@ -1,6 +1,6 @@
 """The settings of a run of PPO on blocks of steps: what is learned, and what all runs are given."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from flatwater.config.bounds import Bounds, Number, OptionalNumber
 from flatwater.config.declare import config
@@ -14,20 +14,23 @@ from flatwater.trainers.blocks.config import BlocksConfig
 class BlocksRunConfig(RunConfig, BlocksConfig):
     """A policy that learns from blocks of steps, with a teacher or without."""
 
+    place: ClassVar[str]
+    """The setting that names the environment."""
+
     def __post_init__(self) -> None:
         """Check the ranges."""
         BlocksConfig.__post_init__(self)
         check_run(self)
 
     @property
+    def env_name(self) -> str:
+        """The environment, by its name."""
+        return str(getattr(self, self.place))
+
+    @property
     def first_measured(self) -> int:
         """The first round with an evaluation."""
         return self.evaluation.every
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """The setting that says where is learned, and its value."""
-        raise NotImplementedError
 
 
 @config(table="wrapped")
@@ -48,6 +51,7 @@ class FeedForwardConfig(StudentConfig):
 class PpoRunConfig(BlocksRunConfig):
     """A policy that learns by itself, from what it tried."""
 
+    place: ClassVar[str] = "env"
     trainer: Literal["ppo"] = "ppo"
     """What the run trains, so that `flatwater resume` knows."""
     rounds: Number = 100
@@ -56,8 +60,3 @@ class PpoRunConfig(BlocksRunConfig):
     """gymnasium:ID, pettingzoo:MODULE, forage, or package.module:Class: a Gymnasium environment or a world of yours."""
     wrapped: OwnLimit = OwnLimit()
     student: FeedForwardConfig = FeedForwardConfig()
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """The environment."""
-        return "env", self.env

@@ -12,12 +12,12 @@ from flatwater.trainers.blocks.round import BlocksTrainer
 
 def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: Score, split: str) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
-    spaces, (setting, name) = trainer.setup.held_out, config.named
+    spaces = trainer.setup.held_out
     rows = score.rows()
     return {
         "trainer": config.trainer,
         "split": split,
-        setting: name,
+        config.place: config.env_name,
         "first_seed": score.first_seed,
         "episodes": spaces.envs,
         "agents": spaces.agents,

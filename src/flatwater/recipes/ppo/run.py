@@ -39,7 +39,7 @@ class BlocksRun(Run):
 
     def describe(self) -> str:
         """The world and its agents."""
-        return f"{self.config.named[1]}: {described(self.trainer.setup.spaces)}"
+        return f"{self.config.env_name}: {described(self.trainer.setup.spaces)}"
 
     def data(self) -> dict[str, Any]:
         """What agents see and do: a world of another version may differ."""

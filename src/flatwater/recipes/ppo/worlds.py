@@ -31,8 +31,8 @@ def build_worlds(config: BlocksRunConfig) -> Worlds:
 
 
 def _build(config: BlocksRunConfig, envs: int) -> World:
-    setting, name = config.named
+    name = config.env_name
     try:
         return build_world(name, envs=envs, foraging=config.foraging, wrapped=config.wrapped)
     except ConfigError as wrong:
-        raise ConfigError(f"{setting} = {name!r}: {wrong}") from wrong
+        raise ConfigError(f"{config.place} = {name!r}: {wrong}") from wrong

@@ -1,6 +1,6 @@
 """The settings of a run of teaching: what is learned, and what all runs are given."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from flatwater.config.bounds import Bounds, Count, Number
 from flatwater.config.declare import config
@@ -12,6 +12,7 @@ from flatwater.recipes.ppo.config import BlocksRunConfig
 class TeachRunConfig(BlocksRunConfig):
     """A teacher, and a student that learns from it until it learns by itself."""
 
+    place: ClassVar[str] = "world"
     trainer: Literal["teach"] = "teach"
     """What the run trains, so that `flatwater resume` knows."""
     rounds: Number = 61
@@ -25,8 +26,3 @@ class TeachRunConfig(BlocksRunConfig):
     envs: Annotated[int, Bounds(1, 1 << 16)] = 32
     block: Count = 64
     learner: TeachingConfig = TeachingConfig()
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """The world."""
-        return "world", self.world
