@@ -38,7 +38,7 @@ def show_outcome(train: Callable[[Console], Outcome]) -> int:
 def show_result(result: dict[str, Any], console: Console) -> None:
     """What was trained against the baselines."""
     recipe = find_recipe(result.get("trainer", "erl"))
-    table = Table(title=recipe.title.format(**result), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
     numbers = recipe.numbers if console.width >= WIDTH else recipe.numbers[:NARROW]
     for number in numbers:
@@ -46,7 +46,7 @@ def show_result(result: dict[str, Any], console: Console) -> None:
     for who, row in result[recipe.players].items():
         cells = [_cell(row.get(number.key, ""), number.form) for number in numbers]
         table.add_row(who, *cells, style="bold" if who == recipe.trained else "")
-    console.print()
+    console.print(f"\n{recipe.title.format(**result)}", markup=False, highlight=False, style="italic", soft_wrap=True)
     console.print(table)
     if verdict := result.get("verdict"):
         console.print(verdict)

@@ -3,10 +3,19 @@
 import numpy as np
 import torch
 
-from flatwater.envs.world import Array
+from flatwater.envs.world import Array, Spaces
 from flatwater.errors import ConfigError
 from flatwater.learners.blocks import bound_weights
+from flatwater.nets.policy import Weights
+from flatwater.nets.student import Student
 from flatwater.recipes.ppo.run import BlocksRun
+
+
+def policy_of(run: BlocksRun) -> "TrainedPolicy":
+    """The policy of a run that was restored; it keeps a copy of the weights, and nothing else of the run."""
+    setup = run.trainer.setup
+    weights = bound_weights(setup.student, run.trainer.run.learner)
+    return TrainedPolicy(setup.student, setup.spaces, {name: weight.clone() for name, weight in weights.items()})
 
 
 class TrainedPolicy:
@@ -16,19 +25,21 @@ class TrainedPolicy:
     several agents side by side.
     """
 
-    def __init__(self, run: BlocksRun) -> None:
-        """Take the weights of a run that was restored."""
-        setup = run.trainer.setup
-        self._student, self._device = setup.student, setup.device
-        self._weights = {
-            name: weight.clone() for name, weight in bound_weights(setup.student, run.trainer.run.learner).items()
-        }
-        self._spaces = setup.spaces
-        self._memory = torch.zeros(2, 0, self._student.policy.cells, device=self._device)
+    def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
+        """Remember nothing yet.
+
+        Args:
+            student: the network.
+            spaces: of the environment that it was trained for.
+            weights: of the network, by name; they are kept as they are.
+        """
+        self._student, self._spaces, self._weights = student, spaces, weights
+        self._device = student.device
+        self._memory = torch.zeros(2, 0, student.policy.cells, device=self._device)
 
     def begin(self, which: Array | None = None) -> None:
         """Forget what was seen: of all agents, or of those of `which`, bool [B]. Call it where an episode begins."""
-        if which is None:
+        if which is None or not self._memory.shape[1]:
             self._memory = self._memory[:, :0]
         else:
             self._memory[:, torch.from_numpy(np.asarray(which, np.bool_))] = 0

@@ -33,7 +33,7 @@ PPO = Recipe(
     """,
     plan=later("flatwater.recipes.ppo.run:plan"),
     compose=later("flatwater.recipes.ppo.run:compose"),
-    policy=later("flatwater.recipes.ppo.policy:TrainedPolicy"),
+    policy=later("flatwater.recipes.ppo.policy:policy_of"),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/policy"},
     journal="episodes",

@@ -34,7 +34,7 @@ TEACH = Recipe(
     """,
     plan=later("flatwater.recipes.teach.run:plan"),
     compose=later("flatwater.recipes.teach.run:compose"),
-    policy=later("flatwater.recipes.ppo.policy:TrainedPolicy"),
+    policy=later("flatwater.recipes.ppo.policy:policy_of"),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/student"},
     journal="lessons",

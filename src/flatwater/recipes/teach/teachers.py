@@ -10,7 +10,8 @@ from flatwater.config.toml import load_config
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.envs.worlds import build_teacher
 from flatwater.errors import CheckpointError
-from flatwater.learners.blocks import build_learner, look
+from flatwater.learners.blocks import bound_weights, build_learner
+from flatwater.recipes.ppo.policy import TrainedPolicy
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.runs.folder import open_folder
 from flatwater.state.random import generator
@@ -53,24 +54,19 @@ class StudentTeacher:
         folder = open_folder(run)
         config = load_config(TeachRunConfig, folder.config)
         self._agents = world.spaces.agents
-        self._student = student_of(world.spaces, config.student, device)
-        self._learner = build_learner(self._student, sequences=1, rng=generator(0, "unused", device), device=device)
+        student = student_of(world.spaces, config.student, device)
+        learner = build_learner(student, sequences=1, rng=generator(0, "unused", device), device=device)
         intact = newest_intact(folder.checkpoints, say=lambda _: None)
         if intact is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: there is no intact checkpoint in {folder.checkpoints}")
-        restore_({"block": self._learner.block}, intact, below="learner")
-        agents = world.spaces.envs * world.spaces.agents
-        self._memory = torch.zeros(2, agents, config.student.memory, device=device)
-        self._starts = torch.zeros(agents, dtype=torch.bool, device=device)
+        restore_({"block": learner.block}, intact, below="learner")
+        self._policy = TrainedPolicy(student, world.spaces, bound_weights(student, learner))
 
     def begin_(self, which: Array) -> None:
         """Forget what was seen in these environments."""
-        forgotten = torch.from_numpy(which).repeat_interleave(self._agents).to(self._memory.device)
-        self._memory.masked_fill_(forgotten[None, :, None], 0)
+        self._policy.begin(which.repeat(self._agents))
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:
         """Write the likeliest action of each agent."""
-        shown = torch.from_numpy(obs).flatten(0, 1).to(self._memory.device)
-        seen = look(self._student, self._learner, obs=shown, memory=self._memory, starts=self._starts)
-        self._memory.copy_(seen.memory)
-        np.copyto(actions_out, seen.logits[0].argmax(-1).cpu().numpy().reshape(actions_out.shape))
+        chosen = self._policy.act(obs.reshape(-1, *obs.shape[2:]))
+        np.copyto(actions_out, chosen.reshape(actions_out.shape))
