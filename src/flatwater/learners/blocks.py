@@ -108,14 +108,14 @@ def block_columns(action: Column, *, taught: bool) -> dict[str, Column]:
 @torch.no_grad()
 def look(
     student: Student,
-    learner: BlockLearner,
+    weights: Weights,
     *,
     obs: Tensor,
     memory: Float[Tensor, "2 B M"],
     starts: Bool[Tensor, "B"],
 ) -> Outlook:
     """What the policy makes of one observation of each agent, [B, *obs], after what it remembers."""
-    return student(bound_weights(student, learner), obs.unsqueeze(0), memory, starts.unsqueeze(0))
+    return student(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
 
 def bound_weights(student: Student, learner: BlockLearner) -> Weights:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from flatwater.learners.blocks import look
+from flatwater.learners.blocks import bound_weights, look
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.recipes.ppo.config import BlocksRunConfig
@@ -47,7 +47,7 @@ def transients(setup: Setup, run: Blocks) -> dict[str, int]:
 
     def acted(obs: torch.Tensor, memory: torch.Tensor) -> None:
         starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
-        look(setup.student, run.learner, obs=obs, memory=memory, starts=starts)
+        look(setup.student, bound_weights(setup.student, run.learner), obs=obs, memory=memory, starts=starts)
 
     learn_ = bind_learning(setup, run)
     played = peak_bytes(lambda: acted(run.held_out.obs, run.held_out.memory))

@@ -5,7 +5,7 @@ import torch
 
 from flatwater.envs.world import Array, Spaces
 from flatwater.errors import ConfigError
-from flatwater.learners.blocks import bound_weights
+from flatwater.learners.blocks import bound_weights, look
 from flatwater.nets.policy import Weights
 from flatwater.nets.student import Student
 from flatwater.recipes.ppo.run import BlocksRun
@@ -44,7 +44,6 @@ class TrainedPolicy:
         else:
             self._memory[:, torch.from_numpy(np.asarray(which, np.bool_))] = 0
 
-    @torch.no_grad()
     def act(self, obs: Array) -> Array:
         """The action on each observation: a position in the list, or numbers within their bounds.
 
@@ -67,8 +66,8 @@ class TrainedPolicy:
             )
         kind = np.uint8 if self._spaces.form == "tokens" else np.float32
         shown = torch.from_numpy(np.ascontiguousarray(rows, kind)).to(self._device)
-        starts = torch.zeros(1, len(rows), dtype=torch.bool, device=self._device)
-        given = self._student(self._weights, shown.unsqueeze(0), self._memory, starts)
+        starts = torch.zeros(len(rows), dtype=torch.bool, device=self._device)
+        given = look(self._student, self._weights, obs=shown, memory=self._memory, starts=starts)
         self._memory = given.memory
         action = self._student.actions.given(given.logits[0]).likeliest().cpu().numpy()
         if self._spaces.bounds is not None:

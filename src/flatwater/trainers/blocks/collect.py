@@ -7,7 +7,7 @@ from torch import Tensor
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import RunError
-from flatwater.learners.blocks import bound_weights
+from flatwater.learners.blocks import bound_weights, look
 from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.nets.policy import Outlook
 from flatwater.rollouts.block import write_
@@ -34,7 +34,7 @@ class Collector:
             teacher: of its agents; None where they learn by themselves.
             profile: is told what each part of a step takes.
         """
-        self._recipe, self._run, self._profile = setup, run, profile
+        self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
         envs, agents = setup.spaces.envs, setup.spaces.agents
@@ -59,13 +59,13 @@ class Collector:
         if t == 0:
             profile.clear_()
             self._begin_block_()
-        obs, unroll = rollout["obs"][t], self._recipe.config.learner.unroll
+        obs, unroll = rollout["obs"][t], self._setup.config.learner.unroll
         if t % unroll == 0:
             run.begun[t // unroll].copy_(run.memory)
         profile.mark_("store")
         taught = self._teach_(t)
         seen = self._look(obs, run.starts)
-        policy = self._recipe.student.actions.given(seen.logits[0])
+        policy = self._setup.student.actions.given(seen.logits[0])
         own = policy.draw(run.generators["actions"])
         action = own if taught is None else torch.where(run.led.to(own.device), taught.to(own.device), own)
         action, log_prob, value = (x.to(CPU) for x in (action, policy.log_prob(action), seen.value[0]))
@@ -102,14 +102,13 @@ class Collector:
         return taught
 
     def _look(self, obs: Tensor, starts: Tensor) -> Outlook:
-        run, device = self._run, self._recipe.device
+        run, device = self._run, self._setup.device
         shown, begins = obs.to(device, non_blocking=True), starts.to(device, non_blocking=True)
-        with torch.no_grad():
-            return self._recipe.student(self._weights, shown.unsqueeze(0), run.memory, begins.unsqueeze(0))
+        return look(self._setup.student, self._weights, obs=shown, memory=run.memory, starts=begins)
 
     def _begin_block_(self) -> None:
         """The first row is what the last block ended with, and some agents are led."""
-        run, config = self._run, self._recipe.config
+        run, config = self._run, self._setup.config
         if run.agent_steps == 0:
             self._end_(np.ones(self._grid[0], np.bool_), self._seen[-1])
             run.ended.zero_()

@@ -5,7 +5,7 @@ import torch
 
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.learners.blocks import look
+from flatwater.learners.blocks import bound_weights, look
 from flatwater.trainers.blocks.collect import ask_
 from flatwater.trainers.blocks.episodes import begin_, build_outcome, step_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
@@ -23,7 +23,8 @@ class Stage:
             world: whose spaces are those of the setup's held-out episodes.
             teachers: the players besides the policy; each remembers its own episodes.
         """
-        self._recipe, self._run = setup, run
+        self._setup, self._run = setup, run
+        self._weights = bound_weights(setup.student, run.learner)
         self.world, self.teachers = world, teachers
         envs, agents = setup.held_out.envs, setup.held_out.agents
         self._grid = (envs, agents)
@@ -59,12 +60,12 @@ class Stage:
             return ask_(self.teachers[player], self.obs, self._taught).numpy()
         if first:
             held.memory.zero_()
-        obs = held.obs.to(self._recipe.device)
-        starts = torch.zeros(len(held.obs), dtype=torch.bool, device=self._recipe.device)
-        seen = look(self._recipe.student, run.learner, obs=obs, memory=held.memory, starts=starts)
+        obs = held.obs.to(self._setup.device)
+        starts = torch.zeros(len(held.obs), dtype=torch.bool, device=self._setup.device)
+        seen = look(self._setup.student, self._weights, obs=obs, memory=held.memory, starts=starts)
         held.memory.copy_(seen.memory)
-        policy = self._recipe.student.actions.given(seen.logits[0])
-        chosen = policy.draw(run.generators["held out actions"]) if self._recipe.taught else policy.likeliest()
+        policy = self._setup.student.actions.given(seen.logits[0])
+        chosen = policy.draw(run.generators["held out actions"]) if self._setup.taught else policy.likeliest()
         action = chosen.to(CPU)
         return action.view(*self._grid, *action.shape[1:]).numpy()
 
