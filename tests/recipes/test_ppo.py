@@ -11,7 +11,7 @@ from torch.distributions import Independent, Normal
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import interface_of, main
-from flatwater.nets.actions import Categorical, Gaussian
+from flatwater.nets.actions import Choices, Numbers
 from flatwater.nets.heads import Heads, judge
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
@@ -100,7 +100,7 @@ def test_what_is_no_environment_is_refused(env: str, said: str, capsys: pytest.C
 
 def test_a_choice_is_that_of_the_heads_and_of_torch() -> None:
     logits, action = torch.randn(3, 5, 4, generator=rng(0)), torch.randint(4, (3, 5), generator=rng(1))
-    found = Categorical(4).given(logits)
+    found = Choices(4).given(logits)
     heads = Heads(choices=(), relevant=torch.zeros(4, 0, dtype=torch.bool), floor=0.0)
     known = judge(heads, logits, torch.ones_like(logits, dtype=torch.bool), action.unsqueeze(-1))
     assert torch.equal(found.log_prob(action), known.log_prob)
@@ -112,7 +112,7 @@ def test_a_choice_is_that_of_the_heads_and_of_torch() -> None:
 
 def test_numbers_are_those_of_torch() -> None:
     given, action = torch.randn(7, 4, generator=rng(0)), torch.randn(7, 2, generator=rng(1))
-    found = Gaussian(((-1, 3), (0, 10)), torch.device("cpu")).given(given)
+    found = Numbers(((-1, 3), (0, 10)), torch.device("cpu")).given(given)
     mean = torch.tensor([1.0, 5.0]) + torch.tensor([2.0, 5.0]) * given[:, :2]
     wanted = Independent(Normal(mean, given[:, 2:].clamp(-5, 2).exp() * torch.tensor([2.0, 5.0])), 1)
     assert torch.allclose(found.log_prob(action), wanted.log_prob(action), atol=1e-5)

@@ -38,7 +38,7 @@ class Distribution(Protocol):
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Choices:
     """One of a list: an action is a position in it, int64 [*N]."""
 
     outputs: int
@@ -48,11 +48,11 @@ class Categorical:
 
     def given(self, logits: Float[Tensor, "*N R"]) -> Distribution:
         """What the policy's numbers say."""
-        return Choice(logits.log_softmax(-1))
+        return Categorical(logits.log_softmax(-1))
 
 
 @dataclass(frozen=True)
-class Choice:
+class Categorical:
     """A distribution over a list."""
 
     log_p: Float[Tensor, "*N R"]
@@ -75,7 +75,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Numbers:
     """D independent numbers: an action is float32 [*N, D]. What leaves the bounds is cut by the world that is given it.
 
     The policy gives D means, as shares of half of each range around its middle, and D logarithms of the deviation.
@@ -98,7 +98,7 @@ class Gaussian:
         """What the policy's numbers say."""
         middle, half = self._range
         mean, log_deviation = numbers.chunk(2, dim=-1)
-        return Bell(middle + half * mean, log_deviation.clamp(LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION) + half.log())
+        return Normal(middle + half * mean, log_deviation.clamp(LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION) + half.log())
 
     @cached_property
     def _range(self) -> tuple[Tensor, Tensor]:
@@ -108,7 +108,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class Bell:
+class Normal:
     """A normal distribution of each number."""
 
     mean: Float[Tensor, "*N D"]
@@ -132,4 +132,4 @@ class Bell:
         return (self.log_deviation + (1 + log(tau)) / 2).sum(-1)
 
 
-Actions = Categorical | Gaussian
+Actions = Choices | Numbers

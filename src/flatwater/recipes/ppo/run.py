@@ -96,16 +96,10 @@ class BlocksRun(Run):
         return as_json(self.config, self.trainer, score, split)
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a trainer is bound to: what never changes, and the state tree."""
-
-    setup: Setup
-    run: Blocks
-
-
-def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool) -> tuple[Plan, Held]:
-    """The plan, and the state of a run that fits, allocated whole.
+def allocate(
+    config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool
+) -> tuple[Plan, Setup, Blocks]:
+    """The plan of a run that fits, what never changes in it, and its state, allocated whole.
 
     Raises:
         MemoryLimitError: the run would hold more than there is; names its largest owners.
@@ -114,19 +108,21 @@ def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, t
     if not config.start_over_budget:
         refuse(plan)
     setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, device, taught=taught)
-    return plan, Held(setup, allocated(lambda: build_blocks(setup), plan))
+    return plan, setup, allocated(lambda: build_blocks(setup), plan)
 
 
-def bind(held: Held, worlds: Worlds, teacher: Teacher | None, others: dict[str, Teacher]) -> BlocksTrainer:
+def bind(
+    setup: Setup, run: Blocks, worlds: Worlds, teacher: Teacher | None, others: dict[str, Teacher]
+) -> BlocksTrainer:
     """The trainer of a state.
 
     Args:
-        held: new, or to be restored.
+        setup: of the run.
+        run: its state, new or to be restored.
         worlds: to learn in, and of the held-out episodes.
         teacher: of the world to learn in; None where there is none.
         others: who plays the held-out episodes besides what is trained.
     """
-    setup, run = held.setup, held.run
     profile = Profile([part for part in PARTS if part != "teacher" or setup.taught])
     collector = Collector(setup, run, worlds.training, teacher, profile)
     return build_trainer(setup, run, collector, Stage(setup, run, worlds.held_out, others), profile)
@@ -140,9 +136,9 @@ def compose(config: PpoRunConfig) -> BlocksRun:
         MemoryLimitError: the run would hold more than there is; names its largest owners.
     """
     device, worlds = find_device(config.device), build_worlds(config)
-    plan, held = allocate(config, worlds, device, taught=False)
-    random = build_teacher(RANDOM, worlds.held_out, held.run.generators["random"])
-    return BlocksRun(config, plan, bind(held, worlds, None, {RANDOM: random}))
+    plan, setup, run = allocate(config, worlds, device, taught=False)
+    random = build_teacher(RANDOM, worlds.held_out, run.generators["random"])
+    return BlocksRun(config, plan, bind(setup, run, worlds, None, {RANDOM: random}))
 
 
 def plan(config: PpoRunConfig) -> Plan:

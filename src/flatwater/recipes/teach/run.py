@@ -41,14 +41,14 @@ def compose(config: TeachRunConfig) -> TeachRun:
         MemoryLimitError: the run would hold more than there is; names its largest owners.
     """
     device, worlds = find_device(config.device), worlds_of(config)
-    plan, held = allocate(config, worlds, device, taught=True)
-    draws = held.run.generators
+    plan, setup, run = allocate(config, worlds, device, taught=True)
+    draws = run.generators
     teacher = find_teacher(config.teacher, worlds.training, draws["teacher"], device)
     others = {
         TEACHER: find_teacher(config.teacher, worlds.held_out, draws["held out teacher"], device),
         RANDOM: find_teacher("random", worlds.held_out, draws["random"], device),
     }
-    return TeachRun(config, plan, bind(held, worlds, teacher, others))
+    return TeachRun(config, plan, bind(setup, run, worlds, teacher, others))
 
 
 def plan(config: TeachRunConfig) -> Plan:
