@@ -86,7 +86,7 @@ def test_the_ledger_adds_up_in_every_round(tiny: list[str]) -> None:
         assert line["owned_bytes"] == plan["total_bytes"]
         assert (line["envs"], line["processes"], line["cuda"]) == (2, family, None)
         assert line["phases"].keys() >= {"evaluate", "validate", "evolve"}
-        assert line["phases"]["evaluate"]["steps"] == 1
+        assert line["phases"]["evaluate"]["steps"] == 3, "two slices are encoded, then played"
     assert lines[-1]["phases"]["learn"]["steps"] == 2
     assert (run / "findings.jsonl").read_text() == ""
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flatwater.trainers.loop import Trainer
+
 NEVER = 1 << 40
 TIMED = ("profile/", "train/sps")
 
@@ -28,3 +30,10 @@ class Silent:
 
     def stopping(self) -> bool:
         return self.left <= 0
+
+
+def phase_(trainer: Trainer, name: str) -> None:
+    """Run one phase of a round, all its steps."""
+    phase = next(phase for phase in trainer.phases if phase.name == name)
+    for step in range(phase.steps()):
+        phase.step_(step)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from watchers import phase_
 
 from flatwater.envs.trading.gym_env import TradingEnv
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.trainers.erl.learn import Source, micro_batch, observe
 from flatwater.trainers.erl.play import to_orders
-from flatwater.trainers.erl.round import evaluate_
 
 Composed = Callable[..., ErlRun]
 DDPG = {"learner.algorithm": "ddpg", "learner.micro_batches": 2}
@@ -32,7 +32,7 @@ def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(
     composition = composed(DDPG | {"env.account_observation": account, "env.reward.credit": credit})
     run, setup = composition.trainer.run, composition.setup
     env = TradingEnv(run.market, setup.config.env, setup.splits.train)
-    evaluate_(setup, run)
+    phase_(composition.trainer, "evaluate")
     traded = 0
     for episode in range(8):  # 4 members x 2 slices: the first day of each is the first rows of the ring
         at, start = episode, int(run.replay.row[episode])
@@ -71,8 +71,8 @@ def same_observation(first: Any, second: Any) -> None:
 
 def test_a_batch_holds_each_transition_with_its_successor(composed: Composed) -> None:
     composition = composed(DDPG)
-    run, setup = composition.trainer.run, composition.setup
-    evaluate_(setup, run)
+    run = composition.trainer.run
+    phase_(composition.trainer, "evaluate")
     index = torch.randint(160, (4, 2, 8), generator=torch.Generator().manual_seed(1))
     batch = micro_batch(source_of(composition), index, None, 1)(1, 3)
     for p in range(2):

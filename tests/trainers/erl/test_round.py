@@ -2,18 +2,23 @@
 
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from watchers import Silent, phase_
 
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.reader import newest_intact, restore_
+from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.envs.trading.results import fitness
 from flatwater.envs.trading.simulator import build_simulator
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.state.tree import Leaf, leaves
 from flatwater.trainers.erl.evolve import evolve_
 from flatwater.trainers.erl.play import play_
-from flatwater.trainers.erl.round import evaluate_, validate_
+from flatwater.trainers.loop import train_
 
 Composed = Callable[..., ErlRun]
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
@@ -65,7 +70,7 @@ def test_slices_are_others_in_every_generation(composed: Composed) -> None:
     composition = composed()
     run, seen = composition.trainer.run, set()
     for _ in range(8):
-        evaluate_(composition.setup, run)
+        phase_(composition.trainer, "evaluate")
         seen.add(tuple(run.eval_env.start.view(4, 2)[0].tolist()))
     assert len(seen) > 4
 
@@ -76,7 +81,7 @@ def test_every_training_slice_can_be_drawn_and_no_other(composed: Composed) -> N
     assert (days.first, days.stop) == (19, 45)
     drawn = set()
     for _ in range(40):
-        evaluate_(composition.setup, run)
+        phase_(composition.trainer, "evaluate")
         drawn |= {*run.eval_env.start.tolist()}
     assert drawn == set(range(19, 45 - 20 + 1))
 
@@ -84,12 +89,12 @@ def test_every_training_slice_can_be_drawn_and_no_other(composed: Composed) -> N
 def test_the_champion_is_scored_again_and_beaten_only_on_the_same_slices(composed: Composed) -> None:
     """Each trader's value is found again by playing it alone; the champion's weights follow from these values."""
     composition = composed({"seed": 3})
-    run, setup = composition.trainer.run, composition.setup
+    run = composition.trainer.run
     champion, crowned, shaken = None, [], torch.Generator().manual_seed(0)
     for _ in range(6):
-        evaluate_(setup, run)
+        phase_(composition.trainer, "evaluate")
         members = run.learner.actor[:-1].clone()
-        validate_(setup, run)
+        phase_(composition.trainer, "validate")
         starts = run.val_env.start.view(5, 2)[0]
         values = [value_alone(composition, weights, starts) for weights in members]
         torch.testing.assert_close(run.scores.validation[:-1], torch.tensor(values), rtol=1e-4, atol=1e-3)
@@ -111,11 +116,11 @@ def test_the_champion_is_scored_again_and_beaten_only_on_the_same_slices(compose
 
 def test_an_equal_does_not_beat_the_champion(composed: Composed) -> None:
     composition = composed()
-    run, setup = composition.trainer.run, composition.setup
-    validate_(setup, run)
+    run = composition.trainer.run
+    phase_(composition.trainer, "validate")
     run.learner.actor[:-1] = run.learner.actor[-1]
     born = run.lineage.born[-1].clone()
-    validate_(setup, run)
+    phase_(composition.trainer, "validate")
     assert (run.scores.validation == run.scores.validation[-1]).all()
     assert not run.scores.crowned
     assert torch.equal(run.lineage.born[-1], born)
@@ -124,9 +129,9 @@ def test_an_equal_does_not_beat_the_champion(composed: Composed) -> None:
 def test_the_champion_is_chosen_on_validation_not_on_fitness(composed: Composed) -> None:
     composition = composed()
     run = composition.trainer.run
-    evaluate_(composition.setup, run)
+    phase_(composition.trainer, "evaluate")
     run.scores.fitness.copy_(torch.tensor([1e6, 0.0, 0.0, 0.0]))
-    validate_(composition.setup, run)
+    phase_(composition.trainer, "validate")
     assert torch.equal(run.learner.actor[-1], run.learner.actor[int(run.scores.validation[:-1].argmax())])
 
 
@@ -137,8 +142,8 @@ def test_the_population_keeps_its_size_through_champion_injection(composed: Comp
     shape, injected = run.learner.actor.shape, []
     for generation in range(6):
         run.progress.round = generation
-        evaluate_(setup, run)
-        validate_(setup, run)
+        phase_(composition.trainer, "evaluate")
+        phase_(composition.trainer, "validate")
         champion, weakest = run.learner.actor[-1].clone(), int(run.scores.fitness.argmin())
         evolve_(setup, run)
         assert run.learner.actor.shape == shape == (5, shape[1])
@@ -192,3 +197,26 @@ def test_holes_in_the_panel_never_reach_a_weight_or_a_number(trained: Trained) -
     assert all(np.isfinite(value) for numbers in rounds for value in numbers.values())
     assert (run.scores.activity > 0).all(), "no policy is constant"
     assert (run.learner.tally.skipped_total == 0).all()
+
+
+@pytest.mark.parametrize("algorithm", ["hindsight", "sac"])
+def test_a_run_resumed_at_any_step_of_judging_is_the_run_that_went_on(
+    algorithm: str, composed: Composed, tmp_path: Path
+) -> None:
+    """A checkpoint leaves out what members saw of the slices: it is made again."""
+    changes = {"learner.algorithm": algorithm}
+    whole = composed(changes)
+    assert train_(whole.trainer, 2, Silent())
+    for stop in range(2, 9):  # the steps around and within evaluate and validate, three each
+        stopped = composed(changes)
+        assert train_(stopped.trainer, 1, Silent())
+        assert not train_(stopped.trainer, 2, Silent(left=stop))
+        folder = tmp_path / f"{algorithm}{stop}"
+        save_checkpoint(folder, stopped.trainer.run, round=1, step=stop, facts={}, config=CheckpointConfig())
+        resumed = composed(changes)
+        intact = newest_intact(folder, say=print)
+        assert intact is not None
+        restore_(resumed.trainer.run, intact)
+        resumed.rebuild_()
+        assert train_(resumed.trainer, 2, Silent())
+        assert digest(resumed.trainer.run) == digest(whole.trainer.run), stop

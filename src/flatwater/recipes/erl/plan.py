@@ -2,21 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
-from torch import Tensor
 
 from flatwater.envs.trading.market import outline_market
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
-from flatwater.nets.stack import views
 from flatwater.panel.features import find_features
 from flatwater.panel.panel import Panel
 from flatwater.panel.splits import check_episode, split_days
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
-from flatwater.trainers.erl.play import Outlook, look_ahead
 from flatwater.trainers.erl.round import build_trainer
 from flatwater.trainers.erl.setup import Setup, build_setup, learns_from_outcomes
 from flatwater.trainers.erl.state import Erl, build_erl
@@ -65,25 +63,13 @@ def transients(setup: Setup, run: Erl) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
     if run.replay is not None:
         run.replay.appended = len(run.replay.row)
-    learn_ = next(phase for phase in build_trainer(setup, run).phases if phase.name == "learn").step_
-    evaluation, actors = setup.config.evaluation, run.learner.actor
+    phases = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}
     return {
-        # The market is encoded before the first day; a day's own temporaries are small beside that.
-        "evaluate": peak_bytes(
-            lambda: _look_ahead(setup, run, actors[:-1], evaluation.train_slices, explored=run.replay is not None)
-        ),
-        "validate": peak_bytes(lambda: _look_ahead(setup, run, actors, evaluation.validation_slices)),
-        "learn": peak_bytes(lambda: learn_(0)),
+        # The first step encodes a slice; a day's own temporaries are small beside that.
+        **{name: peak_bytes(partial(phases[name], 0)) for name in ("evaluate", "validate", "learn")},
         # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
     }
-
-
-def _look_ahead(setup: Setup, run: Erl, actors: Tensor, slices: int, *, explored: bool = False) -> Outlook:
-    starts = torch.zeros(slices, dtype=torch.int64, device=META)
-    params = views(actors, setup.actor.layout)
-    days = setup.config.env.episode.days
-    return look_ahead(setup, run.market, params, starts, days, explored=explored)
 
 
 def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:

@@ -26,7 +26,7 @@ from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run
 from flatwater.trainers.erl.numbers import lineage_record
-from flatwater.trainers.erl.round import ErlTrainer, build_trainer
+from flatwater.trainers.erl.round import ErlTrainer, build_trainer, rebuild_
 from flatwater.trainers.erl.setup import Setup, build_setup
 from flatwater.trainers.erl.state import build_erl, has_champion
 
@@ -68,9 +68,10 @@ class ErlRun(Run):
         }
 
     def rebuild_(self) -> None:
-        """Fill stored windows from the panel."""
+        """Fill stored windows from the panel, and look again at what a phase in its midst has seen."""
         if self.trainer.run.replay is not None:
             refill_(self.trainer.run.replay, self.trainer.run.market.observations)
+        rebuild_(self.trainer)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Everything wrong with the generation."""

@@ -6,6 +6,7 @@ the encoder passes over each slice once, and the days then only run the heads, t
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +18,7 @@ from flatwater.envs.trading.simulator import Simulator, TimeStep, reset_, step_
 from flatwater.nets.stack import Params, views
 from flatwater.nets.trader import ACTION_PARTS, TraderActor
 from flatwater.panel.splits import Days
+from flatwater.state.tree import derived, state
 from flatwater.trainers.erl.setup import Setup
 
 
@@ -31,16 +33,25 @@ class Moment:
     step: TimeStep
 
 
+@state
+class Room:
+    """Where the outlook of a phase is made, slice by slice; made again where a run is resumed in the phase's midst."""
+
+    planned: Float[Tensor, "n"] = derived()
+    missing: Bool[Tensor, "m"] = derived()
+    attention: Float[Tensor, "a"] = derived()
+
+
 @dataclass(frozen=True)
 class Outlook:
-    """What the members make of all days of the slices before the first step."""
+    """What the members make of all days of the slices before the first step: views of a room."""
 
     planned: Float[Tensor, "P S D K H"]
     """The actions; where they are made day by day, the actor's hidden layer up to where the account enters."""
     missing: Bool[Tensor, "S D K"]
     """Instruments without data."""
     attention: Float[Tensor, "P N"]
-    """Mean over slices, days and heads."""
+    """Sum over the slices of the mean over days and heads."""
 
     by_day: bool
     """Whether actions are made day by day, from the hidden layer."""
@@ -89,48 +100,6 @@ def draw_slices(setup: Setup, days: Days, count: int, rng: torch.Generator) -> I
     return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=setup.device)
 
 
-def play_(
-    setup: Setup,
-    market: Market,
-    env: Simulator,
-    *,
-    actors: Float[Tensor, "P n"],
-    starts: Int[Tensor, "S"],
-    days: int,
-    explore: Explore | None = None,
-    remember: Remember | None = None,
-) -> Outlook:
-    """Play each slice with each member in `env`, whose batch is P x S, the member varying slowest.
-
-    Args:
-        setup: configuration and networks.
-        market: prices and observations.
-        env: moved to the slices and played to their ends, in place.
-        actors: one row of weights for each member.
-        starts: first trading row of each slice.
-        days: steps of each slice; the last `settlement_days` of them only close positions.
-        explore: what is played instead of the members' own actions; None plays those.
-        remember: called after each day.
-
-    Returns:
-        What the members saw and would have done on every day, without noise.
-    """
-    params = views(actors, setup.actor.layout)
-    first = starts.repeat(len(actors))
-    trading_end = first + days - setup.config.env.episode.settlement_days
-    reset_(env, start=first, trading_end=trading_end, end=first + days)
-    outlook = look_ahead(setup, market, params, starts, days, explored=explore is not None)
-    actor = DayActor(setup.actor, outlook.by_day)
-    for day in range(days):
-        account = account_block(env, market) if setup.config.env.account_observation else None
-        seen = outlook.of_day(day, account)
-        action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
-        step = step_(env, market, setup.config.env, to_orders(setup, action))
-        if remember is not None:
-            remember(Moment(first + day, action, account, step))
-    return outlook
-
-
 def to_orders(setup: Setup, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
     """From [-1, 1] to coefficients and percent, linearly, within the environment's bounds."""
     trade = setup.config.env.trade
@@ -139,31 +108,143 @@ def to_orders(setup: Setup, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B 
     return low + (action + 1) / 2 * (high - low)
 
 
-def look_ahead(
-    setup: Setup, market: Market, params: Params, starts: Int[Tensor, "S"], days: int, *, explored: bool = False
-) -> Outlook:
-    """Encode every day of every slice, all members at once and one slice at a time.
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Of what is planned, of what is missing, and of the attention."""
+
+
+def outlook_shapes(
+    setup: Setup, market: Market, members: int, slices: int, *, explored: bool = False, days: int | None = None
+) -> Shapes:
+    """What the outlook of so many members on so many slices takes; `days` are an episode's where left out."""
+    length, instruments = days or setup.config.env.episode.days, len(market.investable)
+    last = setup.config.net.hidden if by_day(setup, explored=explored) else ACTION_PARTS
+    planned = (members, slices, length, instruments, last)
+    return planned, (slices, length, instruments), (members, len(market.observations))
+
+
+def by_day(setup: Setup, *, explored: bool) -> bool:
+    """Whether actions are made day by day: they follow from the account, or are drawn from more than the action."""
+    return setup.config.env.account_observation or (explored and setup.algorithm.gaussian)
+
+
+def build_room(setup: Setup, *outlooks: Shapes) -> Room:
+    """Room for the largest of several outlooks."""
+    planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*outlooks, strict=True))
+    return Room(
+        planned=torch.empty(planned, device=setup.device).fill_(0),
+        missing=torch.empty(missing, dtype=torch.bool, device=setup.device).fill_(0),
+        attention=torch.empty(attention, device=setup.device).fill_(0),
+    )
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Members play slices in `env`, whose batch is P x S, the member varying slowest.
+
+    The first S steps encode one slice each; the last one plays all days.
+    """
+
+    setup: Setup
+    market: Market
+    env: Simulator
+    outlook: Outlook
+    actors: Float[Tensor, "P n"]
+    """One row of weights for each member."""
+
+    def __len__(self) -> int:
+        """How many slices each member plays."""
+        return self.outlook.planned.shape[1]
+
+    @property
+    def starts(self) -> Int[Tensor, "S"]:
+        """First trading rows."""
+        return self.env.start[: len(self)]
+
+    def begin_(self, starts: Int[Tensor, "S"]) -> None:
+        """Move `env` to slices with these first trading rows; the last `settlement_days` of each only close."""
+        first, days = starts.repeat(len(self.actors)), self.outlook.planned.shape[2]
+        trading_end = first + days - self.setup.config.env.episode.settlement_days
+        reset_(self.env, start=first, trading_end=trading_end, end=first + days)
+        self.outlook.attention.zero_()
+
+    def encode_(self, number: int) -> None:
+        """Let all members look at every day of one slice."""
+        setup, outlook = self.setup, self.outlook
+        params = views(self.actors, setup.actor.layout)
+        context, days = setup.config.env.episode.context, outlook.planned.shape[2]
+        rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
+        with torch.no_grad():
+            seen = setup.actor.trunk.of_days(params, self.market.observations.index_select(1, rows)[None, None])
+            hidden = setup.actor.hidden(params, seen)
+            planned = hidden if outlook.by_day else setup.actor.head(params, hidden, seen.missing, None)
+            outlook.planned[:, number] = planned
+            outlook.missing[number] = seen.missing[0]
+            outlook.attention.add_(seen.attention.mean((1, 2)))
+
+    def play_(self, explore: Explore | None = None, remember: Remember | None = None) -> None:
+        """Play the days of all slices, which are encoded.
+
+        Args:
+            explore: what is played instead of the members' own actions; None plays those.
+            remember: called after each day.
+        """
+        setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
+        actor, first = DayActor(setup.actor, self.outlook.by_day), env.start.clone()
+        for day in range(self.outlook.planned.shape[2]):
+            account = account_block(env, self.market) if setup.config.env.account_observation else None
+            seen = self.outlook.of_day(day, account)
+            action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
+            step = step_(env, self.market, setup.config.env, to_orders(setup, action))
+            if remember is not None:
+                remember(Moment(first + day, action, account, step))
+
+
+def slices_in(
+    room: Room,
+    setup: Setup,
+    market: Market,
+    env: Simulator,
+    *,
+    actors: Float[Tensor, "P n"],
+    explored: bool = False,
+    days: int | None = None,
+) -> Slices:
+    """The slices that `env` holds, with their outlook in `room`.
 
     Args:
+        room: at least as large as is needed.
         setup: configuration and networks.
-        market: observations.
-        params: the members' weights.
-        starts: first row of each slice.
-        days: of each slice.
+        market: prices and observations.
+        env: written in place.
+        actors: one row of weights for each member.
         explored: whether actions will be explored around; an algorithm may need more than the action for that.
+        days: of each slice; an episode's where left out.
     """
-    context, by_day = setup.config.env.episode.context, setup.config.env.account_observation
-    by_day |= explored and setup.algorithm.gaussian
-    rows = starts[:, None] + torch.arange(1 - context, days, device=starts.device)
-    members, last = len(params["action.bias"]), setup.config.net.hidden if by_day else ACTION_PARTS
-    planned = torch.empty((members, len(starts), days, len(market.investable), last), device=setup.device)
-    missing = torch.empty((len(starts), days, len(market.investable)), dtype=torch.bool, device=setup.device)
-    attention = torch.zeros((members, len(market.observations)), device=setup.device)
-    with torch.no_grad():
-        for s in range(len(starts)):
-            seen = setup.actor.trunk.of_days(params, market.observations.index_select(1, rows[s])[None, None])
-            hidden = setup.actor.hidden(params, seen)
-            planned[:, s] = hidden if by_day else setup.actor.head(params, hidden, seen.missing, None)
-            missing[s] = seen.missing[0]
-            attention += seen.attention.mean((1, 2))
-    return Outlook(planned, missing, attention / len(starts), by_day)
+    count = len(env.start) // len(actors)
+    shapes = outlook_shapes(setup, market, len(actors), count, explored=explored, days=days)
+    held = (room.planned, room.missing, room.attention)
+    planned, missing, attention = (flat[: prod(shape)].view(shape) for flat, shape in zip(held, shapes, strict=True))
+    return Slices(setup, market, env, Outlook(planned, missing, attention, by_day(setup, explored=explored)), actors)
+
+
+def play_(
+    setup: Setup,
+    market: Market,
+    env: Simulator,
+    *,
+    actors: Float[Tensor, "P n"],
+    starts: Int[Tensor, "S"],
+    days: int,
+) -> Outlook:
+    """Play each slice with each member in `env` to its end, without noise, in a room of its own.
+
+    Returns:
+        What the members saw and would have done on every day.
+    """
+    room = build_room(setup, outlook_shapes(setup, market, len(actors), len(starts), days=days))
+    slices = slices_in(room, setup, market, env, actors=actors, days=days)
+    slices.begin_(starts)
+    for number in range(len(starts)):
+        slices.encode_(number)
+    slices.play_()
+    return slices.outlook

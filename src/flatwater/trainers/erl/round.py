@@ -17,7 +17,7 @@ from flatwater.trainers.erl.evolve import evolve_
 from flatwater.trainers.erl.explore import explorer
 from flatwater.trainers.erl.learn import learning
 from flatwater.trainers.erl.numbers import read_numbers_
-from flatwater.trainers.erl.play import Moment, Outlook, draw_slices, play_
+from flatwater.trainers.erl.play import Moment, Outlook, Slices, draw_slices, slices_in
 from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import Erl, has_champion
 from flatwater.trainers.loop import Phase, Progress
@@ -43,36 +43,57 @@ class ErlTrainer:
 
 def build_trainer(setup: Setup, run: Erl) -> ErlTrainer:
     """Bind the phases to the state. What is validated has learnt, so the last learning of a run is judged as well."""
+    evaluation = setup.config.evaluation
     phases = (
         learning(setup, run),
-        Phase("evaluate", lambda: 1, lambda _: evaluate_(setup, run)),
-        Phase("validate", lambda: 1, lambda _: validate_(setup, run)),
+        Phase("evaluate", lambda: evaluation.train_slices + 1, lambda step: evaluate_(setup, run, step)),
+        Phase("validate", lambda: evaluation.validation_slices + 1, lambda step: validate_(setup, run, step)),
         Phase("evolve", lambda: 1, lambda _: evolve_(setup, run)),
     )
     return ErlTrainer(setup, run, phases)
 
 
-def evaluate_(setup: Setup, run: Erl) -> None:
-    """Every member plays the same random training slices; with noise where they learn from what they play."""
-    config = setup.config
-    starts = draw_slices(setup, setup.splits.train, config.evaluation.train_slices, run.generators["slices"])
-    actors = run.learner.actor[:-1]
+def evaluate_(setup: Setup, run: Erl, step: int) -> None:
+    """Every member plays the same random training slices; with noise where they learn from what they play.
+
+    Each step lets all members look at one slice; after the last slice all days are played, and fitness is known.
+    """
+    config, slices = setup.config, training_slices(setup, run)
+    if step == 0:
+        slices.begin_(draw_slices(setup, setup.splits.train, len(slices), run.generators["slices"]))
+    if step < len(slices):
+        slices.encode_(step)
+        return
     explore = remember = None
     if run.replay is not None:
         explore = explorer(setup, run.learner, run.generators["exploration"])
-        member = torch.arange(len(actors), device=setup.device).repeat_interleave(len(starts))
+        member = torch.arange(config.population.size, device=setup.device).repeat_interleave(len(slices))
         remember = partial(remember_, run.replay, run.market, member)
-    play_(
-        setup,
-        run.market,
-        run.eval_env,
-        actors=actors,
-        starts=starts,
-        days=config.env.episode.days,
-        explore=explore,
-        remember=remember,
-    )
-    run.scores.fitness.copy_(lowest_mean(fitness(run.eval_env, config.env).view(len(actors), -1), setup))
+    slices.play_(explore, remember)
+    run.scores.fitness.copy_(lowest_mean(fitness(run.eval_env, config.env).view(-1, len(slices)), setup))
+
+
+def training_slices(setup: Setup, run: Erl) -> Slices:
+    """What is evaluated on; played with noise where there is a replay."""
+    actors, explored = run.learner.actor[:-1], run.replay is not None
+    return slices_in(run.room, setup, run.market, run.eval_env, actors=actors, explored=explored)
+
+
+def validation_slices(setup: Setup, run: Erl) -> Slices:
+    """What is validated on, the champion included."""
+    return slices_in(run.room, setup, run.market, run.val_env, actors=run.learner.actor)
+
+
+def rebuild_(trainer: ErlTrainer) -> None:
+    """Look again at the slices of a phase that a checkpoint was taken in: it leaves out what was seen of them."""
+    progress = trainer.progress
+    phase = trainer.phases[progress.phase].name
+    if progress.step and phase in {"evaluate", "validate"}:
+        slices_of = training_slices if phase == "evaluate" else validation_slices
+        slices = slices_of(trainer.setup, trainer.run)
+        slices.outlook.attention.zero_()
+        for number in range(progress.step):
+            slices.encode_(number)
 
 
 def remember_(replay: RowReplay, market: Market, member: Int[Tensor, "B"], moment: Moment) -> None:
@@ -91,20 +112,22 @@ def remember_(replay: RowReplay, market: Market, member: Int[Tensor, "B"], momen
         store_(replay.windows, market.observations, at=at, row=moment.row, terminated=terminated)
 
 
-def validate_(setup: Setup, run: Erl) -> None:
+def validate_(setup: Setup, run: Erl, step: int) -> None:
     """Members and champion play the same walk-forward slices, without noise; the best of them is the champion.
 
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
-    it is beaten by a better trader and not by easier days.
+    it is beaten by a better trader and not by easier days. Steps as of `evaluate_`.
     """
-    config, scores = setup.config, run.scores
-    count = config.evaluation.validation_slices
-    starts = draw_slices(setup, setup.splits.validation, count, run.generators["slices"])
-    days = config.env.episode.days
-    outlook = play_(setup, run.market, run.val_env, actors=run.learner.actor, starts=starts, days=days)
-    scores.validation.copy_(lowest_mean(fitness(run.val_env, config.env).view(-1, count), setup))
-    scores.activity.copy_(outlook.planned.std(dim=2).mean(dim=(1, 2, 3)))
-    crown_best_(run, outlook)
+    scores, slices = run.scores, validation_slices(setup, run)
+    if step == 0:
+        slices.begin_(draw_slices(setup, setup.splits.validation, len(slices), run.generators["slices"]))
+    if step < len(slices):
+        slices.encode_(step)
+        return
+    slices.play_()
+    scores.validation.copy_(lowest_mean(fitness(run.val_env, setup.config.env).view(-1, len(slices)), setup))
+    scores.activity.copy_(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3)))
+    crown_best_(run, slices.outlook)
 
 
 def crown_best_(run: Erl, outlook: Outlook) -> None:
@@ -119,7 +142,7 @@ def crown_best_(run: Erl, outlook: Outlook) -> None:
         for record in (scores.validation, scores.activity, lineage.ids, lineage.parents, lineage.born):
             record[-1] = record[best]
     scores.champion_value.copy_(scores.validation[-1])
-    scores.importance.copy_(outlook.attention[best if beaten else -1])
+    scores.importance.copy_(outlook.attention[best if beaten else -1] / outlook.planned.shape[1])
 
 
 def lowest_mean(values: Float[Tensor, "P S"], setup: Setup) -> Float[Tensor, "P"]:

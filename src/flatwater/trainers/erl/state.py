@@ -13,6 +13,7 @@ from flatwater.replay.rows import RowReplay, build_rows
 from flatwater.state.random import generator
 from flatwater.state.tree import derived, state
 from flatwater.trainers.erl.lessons import Outcomes, build_outcomes
+from flatwater.trainers.erl.play import Room, build_room, outlook_shapes
 from flatwater.trainers.erl.setup import Setup, learns_from_outcomes, members_at_once
 from flatwater.trainers.loop import Progress
 
@@ -75,6 +76,8 @@ class Erl:
     """P x train_slices episodes on training days."""
     val_env: Simulator
     """(P + 1) x validation_slices episodes on walk-forward days."""
+    room: Room
+    """Of both, one after the other."""
     schedule: Schedule
     lineage: Lineage
     scores: Scores
@@ -107,6 +110,11 @@ def build_erl(setup: Setup, market: Market) -> Erl:
         outcomes=build_outcomes(setup, market) if in_hindsight else None,
         eval_env=env(members * config.evaluation.train_slices),
         val_env=env((members + 1) * config.evaluation.validation_slices),
+        room=build_room(
+            setup,
+            outlook_shapes(setup, market, members, config.evaluation.train_slices, explored=not in_hindsight),
+            outlook_shapes(setup, market, members + 1, config.evaluation.validation_slices),
+        ),
         schedule=Schedule(
             rate=config.evolution.mutation_rate,
             deviation=config.evolution.mutation_deviation,
