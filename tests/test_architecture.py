@@ -48,6 +48,11 @@ IN_PLACE_DRAWS = {
 }
 NUMPY_GENERATORS = {"Generator", "default_rng", "SeedSequence", "PCG64", "BitGenerator", "get_state"}
 MAY_DRAW = {
+    "checkpoints/parts.py::_set_global_draws": "other loops draw from them: they are brought where they were",
+    "tests/checkpoints/test_parts.py::_global_draws": "the same, for the next test",
+    "tests/checkpoints/test_parts.py::step": "a loop, and an env, that do so",
+    "tests/checkpoints/test_parts.py::reset": "the env",
+    "tests/checkpoints/test_parts.py::test_an_environment_that_does_not_repeat_itself_is_told": "as other code",
     "tests/envs/test_conformance.py": "an env that does so, which the suite must find out",
     "benchmarks/bench_learning_rivals.py::library": "the library that is compared with draws from it",
 }

@@ -185,6 +185,24 @@ def test_the_pendulum_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert all(-16.3 * 200 < value < 0 for value in returns)
 
 
+def test_the_stacked_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["stacked.py", "--steps", "300"])
+    runpy.run_path(str(ROOT / "examples" / "stacked.py"), run_name="__main__")
+    easiest, hardest = (float(word) for word in re.findall(r"\d\.\d+", capsys.readouterr().out))
+    assert easiest < 0.01
+    assert hardest < 0.2, "a straight line comes to 0.5"
+
+
+def test_the_replay_for_another_library_trains() -> None:
+    sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
+    buffer = runpy.run_path(str(ROOT / "examples" / "sb3_replay.py"))["RingBuffer"]
+    model = sb3.SAC(
+        "MlpPolicy", "Pendulum-v1", replay_buffer_class=buffer, buffer_size=2_000, learning_starts=50, seed=0
+    )
+    model.learn(120)
+    assert int((model.replay_buffer.ring.priorities.mass > 0).sum()) == 120
+
+
 def test_benchmarks_in_the_pages_exist() -> None:
     named = {name for page in PAGES for name in re.findall(r"bench_[a-z_]+\.py", page.read_text())}
     assert named
