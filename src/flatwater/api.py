@@ -173,7 +173,7 @@ def evaluate(run: Path | str, *, holdout: bool = False) -> dict[str, Any]:
 
 
 def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """What a run has trained, to be used: of `ppo` and `teach` a policy with `act` and `begin`.
+    """What a run has trained, to be used: a policy with `act` (`ppo`, `teach`), or a trader with `orders` (`erl`).
 
     Args:
         run: its folder.

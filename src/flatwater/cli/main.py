@@ -37,6 +37,10 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("study",): ("flatwater.cli.study:Study", "train in each fold of a walk-forward, and say what the result shows"),
     ("resume",): ("flatwater.cli.resume:Resume", "go on with a run from its newest checkpoint, bit for bit"),
     ("evaluate",): ("flatwater.cli.evaluate:Evaluate", "play what a run has trained against the baselines"),
+    ("orders",): (
+        "flatwater.cli.orders:OrdersCommand",
+        "say what a trained trader buys and sells after the newest day",
+    ),
     ("checkpoints",): ("flatwater.cli.checkpoints:Checkpoints", "list a run's checkpoints and check them"),
     ("mirror",): ("flatwater.cli.mirror:MirrorCommand", "send what a run's mirror does not have yet"),
     ("prune",): ("flatwater.cli.prune:Prune", "remove all but the newest checkpoints of a run, here or at a URL"),

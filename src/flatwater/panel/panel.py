@@ -65,6 +65,22 @@ def first_days(panel: Panel, days: int | None) -> Panel:
     )
 
 
+def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: Sequence[str]) -> Panel:
+    """The panel with these columns, in this order; itself where it has them so. Other columns are left out.
+
+    Raises:
+        DataError: it lacks one of them; the message names those.
+    """
+    columns = {name: n for n, name in enumerate(panel.instruments)}
+    absent = [name for name in instruments if name not in columns]
+    if absent:
+        raise DataError(f"the prices lack {_shortened(tuple(absent))}. They have: {_shortened(panel.instruments)}.")
+    if panel.instruments == instruments and [instruments[n] for n in panel.investable] == [*investable]:
+        return panel
+    values = panel.values[:, [columns[name] for name in instruments]]
+    return build_panel(values=values, dates=panel.dates, instruments=instruments, investable=investable)
+
+
 def feature_number(features: tuple[str, ...], name: str) -> int:
     """The place of a feature in the last axis of `values`.
 

@@ -41,7 +41,7 @@ def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(
         for day in range(20):
             assert int(run.replay.row[at]) == start + day
             same_observation(stored(composition, at), seen)
-            orders = to_orders(setup, run.replay.action[at][None])[0]
+            orders = to_orders(setup.config.env.trade, run.replay.action[at][None])[0]
             seen, reward, terminated, _, info = env.step(orders.numpy())
             assert float(run.replay.reward[at]) == reward
             assert float(run.replay.discount[at]) == (0 if terminated else 1)

@@ -36,6 +36,7 @@ ERL = Recipe(
     prepare=later("flatwater.recipes.erl.run:prepare"),
     plan=later("flatwater.recipes.erl.run:plan"),
     compose=later("flatwater.recipes.erl.run:compose"),
+    policy=later("flatwater.recipes.erl.trader:trader_of"),
     layout=LAYOUT,
     curves={"fitness, mean": "fitness/mean", "champion": "validation/champion"},
     journal="lineage",

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from flatwater.envs.trading.config import TradeConfig
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.observation import account_block
 from flatwater.envs.trading.simulator import Simulator, TimeStep, reset_, step_
@@ -100,9 +101,8 @@ def draw_slices(setup: Setup, days: Days, count: int, rng: torch.Generator) -> I
     return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=setup.device)
 
 
-def to_orders(setup: Setup, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
+def to_orders(trade: TradeConfig, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
     """From [-1, 1] to coefficients and percent, linearly, within the environment's bounds."""
-    trade = setup.config.env.trade
     low = action.new_tensor([0.0, trade.target_low])
     high = action.new_tensor([trade.coefficient_max, trade.target_high])
     return low + (action + 1) / 2 * (high - low)
@@ -194,7 +194,7 @@ class Slices:
             account = account_block(env, self.market) if setup.config.env.account_observation else None
             seen = self.outlook.of_day(day, account)
             action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
-            step = step_(env, self.market, setup.config.env, to_orders(setup, action))
+            step = step_(env, self.market, setup.config.env, to_orders(setup.config.env.trade, action))
             if remember is not None:
                 remember(Moment(first + day, action, account, step))
 

@@ -1,0 +1,155 @@
+"""`flatwater orders`: what a trained trader sells and buys after the newest day."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from flatwater.envs.trading.orders import Orders
+    from flatwater.recipes.erl.trader import Reason
+
+REASONS = 4
+"""What moved the coefficient most: so many are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrdersCommand:
+    """Say what the champion of a run sells and buys after the newest day of a file of prices.
+
+    The prices are those of `--panel`: any file with the columns that were trained on, and newer days. With --after
+    positions and cash are written down, to be given by --positions on the next day; both may be the same file.
+
+    The rules are those of the simulator, which buys at the close that the trader has seen: buy near the close, or know
+    that the next morning's price is another one.
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder."""
+    prices: str | None = None
+    """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
+    positions: Path | None = None
+    """CSV file of what is held: instrument, entry_date, entry_price, target (percent above it) and shares, and a row
+    `cash` with the money beside it under shares. Left out: nothing is held."""
+    cash: float | None = None
+    """That money, where it does not stand in the file. Left out where nothing is held: what an episode begins with."""
+    after: Path | None = None
+    """Write positions and cash after these orders to this .csv file."""
+    json: bool = False
+    """Print one JSON object instead of tables."""
+
+    def __call__(self) -> int:
+        """Load, decide, and say it."""
+        import json
+        from dataclasses import asdict
+
+        from flatwater.cli.output_file import check_output
+        from flatwater.recipes.erl.positions import write_positions
+        from flatwater.terminal import say, terminal
+
+        if self.after is not None:
+            check_output("--after", self.after, ".csv")
+        with terminal(errors=True).status("reading the run and the prices …"):
+            orders, reasons = self.decided()
+        if self.after is not None:
+            write_positions(self.after, orders.positions, orders.cash)
+        if self.json:
+            print(json.dumps(orders.to_json() | {"reasons": [asdict(reason) for reason in reasons]}, indent=1))
+            return 0
+        console = terminal()
+        console.print(f"after the close of {orders.date}", style="italic", highlight=False)
+        console.print(_table(orders))
+        for line in _sentences(orders, reasons):
+            console.print(line, highlight=False, markup=False)
+        if self.after is not None:
+            say(f"positions and cash after these orders: {self.after}")
+        return 0
+
+    def decided(self) -> "tuple[Orders, Sequence[Reason]]":
+        """The orders, and what moved the largest coefficient.
+
+        Raises:
+            FlatwaterError: the run, the prices or the positions cannot be used.
+        """
+        from flatwater.api import load
+        from flatwater.errors import ConfigError
+        from flatwater.panel.locate import load_panel
+        from flatwater.recipes.erl.positions import Held, read_positions
+        from flatwater.recipes.erl.trader import Trader
+
+        held = Held() if self.positions is None else read_positions(self.positions)
+        trader = load(self.run)
+        if not isinstance(trader, Trader):
+            raise ConfigError(f"{self.run}: what it has trained buys nothing. Orders are those of `train erl`.")
+        panel = trader.panel_of(load_panel(prices_of(self.run) if self.prices is None else self.prices))
+        orders = trader.orders(panel, held.positions, held.cash if self.cash is None else self.cash)
+        if not orders.ranking:
+            return orders, ()
+        return orders, trader.reasons(panel, orders, orders.ranking[0][0])[:REASONS]
+
+
+def prices_of(run: str) -> str | None:
+    """The panel that a run was trained on, as `--panel` names it."""
+    from flatwater.runs.folder import open_folder
+    from flatwater.runs.session import read_config
+
+    panel: str | None = read_config(open_folder(Path(run))).panel
+    return panel
+
+
+def _table(orders: "Orders") -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("order", no_wrap=True)
+    table.add_column("instrument", no_wrap=True)
+    for title in ("shares", "price", "limit", "until"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for sale in orders.sales:
+        why = "at its target" if sale.reason == "target" else "at the close"
+        late = "" if sale.date == orders.date else f", due {sale.date}"
+        table.add_row(f"sell {why}{late}", sale.instrument, f"{sale.shares:,.2f}", f"{sale.price:,.2f}", "", "")
+    for each in orders.holdings:
+        held = each.position
+        days = f"{each.days_left} days"
+        table.add_row(
+            "hold", held.instrument, f"{held.shares:,.2f}", f"{each.price:,.2f}", f"{each.target_price:,.2f}", days
+        )
+    if (new := orders.purchase) is not None:
+        row = (f"{new.shares:,.2f}", f"{new.price:,.2f}", f"{new.target_price:,.2f}", f"{new.hold_days} days")
+        table.add_row("buy", new.instrument, *row, style="bold")
+    if not table.rows:
+        table.add_row("nothing", "", "", "", "", "")
+    return table
+
+
+def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
+    new, lines = orders.purchase, []
+    if new is not None:
+        lines.append(
+            f"The purchase takes {new.share:.1%} of the equity of {orders.equity:,.0f}; {orders.cash:,.0f} are left in "
+            f"cash. Sell it at its limit, or at the close after {new.hold_days} trading days."
+        )
+    else:
+        lines.append(f"{_why_nothing(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")
+    if orders.ranking:
+        lines.append("coefficients: " + ", ".join(f"{name} {value:.2f}" for name, value in orders.ranking))
+    if reasons:
+        parts = ", ".join(f"{reason.what} {reason.effect:+.3f}" for reason in reasons)
+        lines.append(f"what moved {orders.ranking[0][0]}'s: {parts}")
+    return lines
+
+
+def _why_nothing(orders: "Orders") -> str:
+    today = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
+    if today:
+        return f"Nothing is bought: {today[0]} was bought on this day already, and one purchase a day is the rule."
+    if not orders.ranking:
+        return "Nothing can be bought: whatever has a price today is held."
+    return f"Nothing is bought: no coefficient reaches {orders.threshold:g}."

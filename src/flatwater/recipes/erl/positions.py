@@ -1,0 +1,90 @@
+"""Positions in a file: a CSV table that a person can read, edit and keep from one day to the next.
+
+The money beside them stands in a row of its own, `cash`, with the amount under `shares`.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import date
+from math import isfinite
+from pathlib import Path
+
+from flatwater.envs.trading.orders import Position
+from flatwater.errors import DataError
+from flatwater.storage.directory import write_object
+
+COLUMNS = tuple(field.name for field in fields(Position))
+CASH = "cash"
+LEAST = 1e-9
+"""Of a price, a target and a number of shares."""
+_NUMBERS = ("entry_price", "target", "shares")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is held before a day."""
+
+    positions: tuple[Position, ...] = ()
+    cash: float | None = None
+    """None where the file does not say."""
+
+
+def read_positions(file: Path) -> Held:
+    """The positions of a file with the columns instrument, entry_date, entry_price, target (percent) and shares.
+
+    Raises:
+        DataError: it cannot be read; the message names row, column and what is wanted.
+    """
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as opened:
+            table = csv.DictReader(opened)
+            absent = [name for name in COLUMNS if name not in (table.fieldnames or ())]
+            if absent:
+                raise DataError(f"{file}: lacks the columns {', '.join(absent)}. It needs: {', '.join(COLUMNS)}.")
+            rows = list(enumerate(table, start=1))
+    except OSError as wrong:
+        raise DataError(f"{file}: the file cannot be read: {wrong.strerror}. Check the path.") from wrong
+    except (UnicodeDecodeError, csv.Error) as wrong:
+        raise DataError(f"{file}: the file is no CSV table: {wrong}.") from wrong
+    money = [(number, row) for number, row in rows if row["instrument"] == CASH]
+    if len(money) > 1:
+        raise DataError(f"{file}: row {money[1][0]}: a second row of {CASH}. One says how much there is.")
+    cash = _number(f"{file}: row {money[0][0]}, column shares", money[0][1]["shares"], least=0) if money else None
+    return Held(tuple(_position(file, number, row) for number, row in rows if row["instrument"] != CASH), cash)
+
+
+def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
+    where = f"{file}: row {number}, column"
+    day = (row["entry_date"] or "").strip()
+    try:
+        date.fromisoformat(day)
+    except ValueError as wrong:
+        raise DataError(f"{where} entry_date: {day!r} is no date. Write it as 2024-01-31.") from wrong
+    values = {name: _number(f"{where} {name}", row[name]) for name in _NUMBERS}
+    return Position(instrument=(row["instrument"] or "").strip(), entry_date=day, **values)
+
+
+def _number(where: str, text: str | None, least: float = LEAST) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = float("nan")
+    if not (isfinite(value) and value >= least):
+        raise DataError(f"{where}: {text!r} must be a number, {least:g} or more, with a point for its decimals.")
+    return value
+
+
+def write_positions(file: Path, positions: Sequence[Position], cash: float) -> None:
+    """Write them, whole or not at all.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    text = io.StringIO()
+    table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    table.writeheader()
+    table.writerows(asdict(position) for position in positions)
+    table.writerow({"instrument": CASH, "shares": cash})
+    write_object(file, text.getvalue().encode())

@@ -1,0 +1,178 @@
+"""The champion of a run, to be used: prices in, orders out. It keeps its weights, its scales and its rules, no run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.envs.trading.config import TradingConfig
+from flatwater.envs.trading.market import Market, build_market
+from flatwater.envs.trading.orders import Evening, Holding, Orders, Position, decide, settle
+from flatwater.errors import ConfigError, DataError
+from flatwater.nets.stack import Params, views
+from flatwater.nets.trader import ACCOUNT_PARTS, MarketObs, TraderActor
+from flatwater.panel.locate import load_panel
+from flatwater.panel.normalise import Statistics, observation_panel, statistics
+from flatwater.panel.panel import Panel, choose_instruments
+from flatwater.recipes.erl.run import ErlRun
+from flatwater.trainers.erl.play import to_orders
+from flatwater.trainers.erl.setup import build_setup
+from flatwater.trainers.erl.state import has_champion
+
+NOTHING = 1e-6
+"""A normalised value that says nothing: the mean. Not 0, which stands for a missing day."""
+AT_ONCE = 32
+"""Windows that are looked at in one call."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What moved a coefficient."""
+
+    what: str
+    """`return_60`, a feature of the instrument itself; or `SPY`, another column."""
+    effect: float
+    """By how much the coefficient would be smaller without it."""
+
+
+@dataclass(frozen=True)
+class Trader:
+    """A policy with the scales and the rules that it was trained with."""
+
+    config: TradingConfig
+    features: tuple[str, ...]
+    """That it observes."""
+    instruments: tuple[str, ...]
+    """[N] columns that it was trained on, in their order."""
+    investable: tuple[str, ...]
+    """[K] those that it may buy."""
+    statistics: Statistics
+    """Of the training days."""
+    actor: TraderActor
+    weights: Float[Tensor, "1 n"]
+
+    @property
+    def _params(self) -> Params:
+        return views(self.weights, self.actor.layout)
+
+    def orders(
+        self,
+        prices: Path | str | Panel,
+        positions: Sequence[Position] = (),
+        cash: float | None = None,
+    ) -> Orders:
+        """What to sell and to buy after the newest day of `prices`.
+
+        Args:
+            prices: as of `--panel`: daily prices of every column that the trader was trained on, up to and with the
+                day. They should reach back as far as those of training, since indicators remember.
+            positions: held before the day, as `Orders.positions` of the day before.
+            cash: that is not in positions. Left out where nothing is held: the money that an episode begins with.
+
+        Raises:
+            DataError: prices or positions cannot be used.
+            ConfigError: positions are held and `cash` is not given, or is not a number of 0 or more.
+        """
+        if cash is None and positions:
+            raise ConfigError("cash is left out: wanted is the money beside the positions, which sizes a purchase")
+        money = self.config.account.cash if cash is None else float(cash)
+        if not 0 <= money < float("inf"):
+            raise ConfigError(f"cash = {cash}: must be 0 or more")
+        panel = self.panel_of(prices)
+        observations, market = self._market(panel)
+        evening = Evening(market, self.investable, panel.dates, self.config)
+        sales, holdings = settle(evening, positions)
+        action = self._act(self._window(observations)[None], self._account(holdings))[0]
+        return decide(evening, action, sales, holdings, money)
+
+    def reasons(self, prices: Path | str | Panel, orders: Orders, instrument: str) -> tuple[Reason, ...]:
+        """What moved the coefficient of an instrument that was not held, the largest effect first.
+
+        By occlusion (Zeiler & Fergus 2014): one feature of the instrument, or one other column, is replaced by its mean
+        on every day that the trader sees, and the coefficient is asked for again.
+
+        Args:
+            prices: that the orders follow from.
+            orders: of their newest day.
+            instrument: one of `investable`.
+        """
+        observations, _ = self._market(self.panel_of(prices))
+        window, own = self._window(observations), self.instruments.index(instrument)
+        shown = [window]
+        for feature in range(len(self.features)):
+            shown.append(window.clone())
+            shown[-1][own, :, feature] = NOTHING
+        others = [n for n in range(len(self.instruments)) if n != own]
+        for n in others:
+            shown.append(window.clone())
+            shown[-1][n] = NOTHING
+        account, parts = self._account(orders.holdings), range(0, len(shown), AT_ONCE)
+        found = torch.cat([self._act(torch.stack(shown[at : at + AT_ONCE]), account) for at in parts])
+        coefficients = found[:, self.investable.index(instrument), 0]
+        effects = (coefficients[0] - coefficients[1:]).tolist()
+        names = [*self.features, *(self.instruments[n] for n in others)]
+        reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
+        return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
+
+    def panel_of(self, prices: Path | str | Panel) -> Panel:
+        """The prices with the columns of training, in their order.
+
+        Raises:
+            DataError: a column is missing, or there are fewer days than the trader looks at.
+        """
+        panel = prices if isinstance(prices, Panel) else load_panel(str(prices))
+        chosen = choose_instruments(panel, self.instruments, self.investable)
+        context = self.config.episode.context
+        if len(chosen.dates) < context:
+            raise DataError(f"{len(chosen.dates)} days of prices: the trader looks at the last {context}. Give more.")
+        return chosen
+
+    def _market(self, panel: Panel) -> tuple[Tensor, Market]:
+        observations = torch.empty(len(panel.instruments), len(panel.dates), len(self.features))
+        observation_panel(panel, self.features, self.statistics, observations)
+        return observations, build_market(panel, observations, torch.device("cpu"))
+
+    def _window(self, observations: Float[Tensor, "N T F"]) -> Float[Tensor, "N C F"]:
+        return observations[:, -self.config.episode.context :]
+
+    def _account(self, holdings: Sequence[Holding]) -> Float[Tensor, "1 1 K 3"] | None:
+        """The account block: open, share of the holding time that has passed, unrealised gain."""
+        if not self.config.account_observation:
+            return None
+        block, hold = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS), self.config.trade.hold_days
+        for each in holdings:
+            passed, gain = (hold - each.days_left) / hold, each.price / each.position.entry_price - 1
+            block[0, 0, self.investable.index(each.position.instrument)] = torch.tensor([1.0, passed, gain])
+        return block
+
+    def _act(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:
+        with torch.no_grad():
+            block = None if account is None else account.expand(1, len(windows), -1, -1)
+            action = self.actor(self._params, MarketObs(windows[None], block))
+        return to_orders(self.config.trade, action[0])
+
+
+def trader_of(run: ErlRun) -> Trader:
+    """The champion of a run that was restored.
+
+    Raises:
+        ConfigError: no generation has been validated yet, so there is none.
+    """
+    if not has_champion(run.trainer.run):
+        raise ConfigError(f"the run has no champion yet: {run.too_early()}. Train on until the first generation ends.")
+    panel, config, setup = run.panel, run.config, run.setup
+    weights = run.trainer.run.learner.actor[-1:].clone().cpu()
+    cpu = torch.device("cpu")
+    actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
+    return Trader(
+        config=config.env,
+        features=config.observation_features,
+        instruments=panel.instruments,
+        investable=tuple(panel.instruments[n] for n in panel.investable),
+        statistics=statistics(panel, config.observation_features, range(setup.splits.train.stop)),
+        actor=actor,
+        weights=weights,
+    )

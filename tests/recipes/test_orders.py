@@ -1,0 +1,230 @@
+"""Orders: played day by day they are the trades of the simulator, and what cannot be used is refused in words."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flatwater as fw
+from flatwater.cli.main import main
+from flatwater.envs.trading.config import AccountConfig, EpisodeConfig, TradeConfig, TradingConfig
+from flatwater.envs.trading.market import build_market
+from flatwater.envs.trading.orders import Evening, Position, decide, settle
+from flatwater.envs.trading.results import trades
+from flatwater.envs.trading.simulator import build_simulator, reset_, step_
+from flatwater.errors import ConfigError, DataError
+from flatwater.panel.locate import load_panel
+from flatwater.panel.panel import FEATURES, Panel, build_panel, first_days
+from flatwater.recipes.erl.positions import read_positions
+from flatwater.recipes.erl.trader import Trader
+from flatwater.runs.folder import open_folder
+from flatwater.runs.session import read_config, restore_run
+
+TINY: dict[str, Any] = {
+    "panel": "synthetic:6x500:signal=0.7",
+    "rounds": 1,
+    "threads": 1,
+    "trackers": (),
+    "population": {"size": 4},
+    "evaluation": {"train_slices": 2, "validation_slices": 2},
+    "env": {
+        "episode": {"context": 20, "trading_days": 15, "settlement_days": 5},
+        "trade": {"hold_days": 5, "target_low": 1.0, "target_high": 4.0},
+    },
+    "splits": {"holdout_days": 100, "validation_days": 60},
+    "net": {"channels": 4, "hidden": 8},
+}
+DDPG = {"learner": {"algorithm": "ddpg", "ddpg": {"updates": 4, "batch_size": 8}}}
+REPLAY = {"replay": {"capacity": 500, "warmup": 50}, "env": TINY["env"] | {"account_observation": True}}
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of each kind of trader."""
+    folder = tmp_path_factory.mktemp("orders")
+    kinds = {"hindsight": TINY, "ddpg": TINY | DDPG | REPLAY}
+    return {name: fw.train("erl", run=folder / name, quiet=True, **given).path for name, given in kinds.items()}
+
+
+def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> list[tuple[Any, ...]]:
+    """The trades of somebody who asks every evening and does as told; after `trading_end` nothing is bought."""
+    positions: tuple[Position, ...] = ()
+    cash, done = None, []
+    for day in days:
+        orders = trader.orders(first_days(panel, day + 1), positions, cash)
+        done += [(sale.instrument, sale.date, sale.price, sale.shares, sale.reason) for sale in orders.sales]
+        bought = orders.purchase
+        positions, cash = orders.positions, orders.cash
+        if bought is not None and day >= trading_end:
+            positions, cash = positions[:-1], cash + bought.share * orders.equity
+    return sorted(done, key=lambda trade: (trade[1], trade[0]))
+
+
+@pytest.mark.parametrize("kind", ["hindsight", "ddpg"])
+def test_the_holdout_day_by_day_is_what_the_simulator_plays(kind: str, runs: dict[str, Path]) -> None:
+    folder = open_folder(runs[kind])
+    run, _ = restore_run(read_config(folder), folder, lambda _: None)
+    score = run._scored(holdout=True)[0]
+    days, settlement = score.days, run.config.env.episode.settlement_days
+    last = str(run.panel.dates[days.stop - 1])
+    wanted = sorted(
+        (str(name), str(date), float(price), float(shares), str(reason))
+        for name, date, price, shares, reason in zip(
+            *(score.trades[column] for column in ("instrument", "exit_date", "exit_price", "shares", "reason")),
+            strict=True,
+        )
+        if str(date) < last
+    )
+    wanted.sort(key=lambda trade: (trade[1], trade[0]))
+    played = day_by_day(fw.load(runs[kind]), run.panel, range(days.first, days.stop - 1), days.stop - settlement)
+    assert [(*trade[:3], trade[4]) for trade in played] == [(*trade[:3], trade[4]) for trade in wanted]
+    assert [trade[3] for trade in played] == pytest.approx([trade[3] for trade in wanted], rel=1e-5)
+    assert len(wanted) > 10
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([None, 0.5]), st.booleans())
+def test_any_actions_on_any_prices_are_traded_alike(seed: int, share: float | None, gaps: bool) -> None:  # noqa: FBT001
+    """Random prices with holes, random coefficients and targets: day by day against the batched simulator."""
+    rng = np.random.default_rng(seed)
+    days, count = 40, 4
+    close = np.exp(rng.normal(0, 0.02, (days, count)).cumsum(0)) * 100
+    values = np.full((days, count, len(FEATURES)), np.nan, np.float32)
+    values[:, :, FEATURES.index("close")] = close
+    values[:, :, FEATURES.index("high")] = close * (1 + rng.random((days, count)) * 0.02)
+    if gaps:
+        values[rng.random((days, count)) < 0.15] = np.nan
+        values[-1] = np.nan_to_num(values[-1], nan=100)  # the data of none has ended
+    names = tuple("ABCD")
+    dates = np.datetime64("2020-01-01") + np.arange(days)
+    panel = build_panel(values=values, dates=dates, instruments=names)
+    config = TradingConfig(
+        episode=EpisodeConfig(context=1, trading_days=days - 8, settlement_days=8),
+        trade=TradeConfig(hold_days=4, target_low=0.5, target_high=3),
+        account=AccountConfig(position_share=share),
+    )
+    actions = torch.from_numpy(rng.uniform([0, 0], [2.2, 4], (days, count, 2)).astype(np.float32))
+    actions[-8:, :, 0] = 0  # settlement buys nothing
+
+    market = build_market(panel, torch.zeros(count, days, 1), torch.device("cpu"))
+    sim = build_simulator(config, batch=1, max_days=days, instruments=count, device=torch.device("cpu"))
+    reset_(sim, start=torch.tensor([0]), trading_end=torch.tensor([days - 8]), end=torch.tensor([days]))
+    for day in range(days):
+        step_(sim, market, config, actions[day][None])
+    known = trades(sim, market, config, instruments=names, dates=panel.dates)
+
+    positions: tuple[Position, ...] = ()
+    cash, done = config.account.cash, []
+    for day in range(days):
+        past = build_market(first_days(panel, day + 1), torch.zeros(count, day + 1, 1), torch.device("cpu"))
+        evening = Evening(past, names, panel.dates[: day + 1], config)
+        sales, holdings = settle(evening, positions)
+        done += [(sale.instrument, sale.date, sale.price, sale.shares) for sale in sales]
+        orders = decide(evening, actions[day], sales, holdings, cash)
+        positions, cash = orders.positions, orders.cash
+    wanted = list(zip(*(known[name] for name in ("instrument", "exit_date", "exit_price", "shares")), strict=True))
+    order = sorted((str(name), str(date), float(price), float(shares)) for name, date, price, shares in wanted)
+    assert [each[:3] for each in sorted(done)] == [each[:3] for each in order]
+    assert [each[3] for each in sorted(done)] == pytest.approx([each[3] for each in order], rel=1e-4, abs=1e-2)
+    assert cash == pytest.approx(float(sim.logs.equity[0, days]), rel=1e-4)
+
+
+def test_the_command_keeps_its_books_in_one_file(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, held = str(runs["hindsight"]), tmp_path / "held.csv"
+    first = ["orders", run, "--prices", TINY["panel"], "--after", str(held)]
+    assert main(first) == 0
+    said = capsys.readouterr().out
+    day = str(load_panel(TINY["panel"]).dates[-1])
+    assert f"after the close of {day}" in said
+    book = read_positions(held)
+    assert book.cash is not None
+    assert main([*first, "--positions", str(held), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["date"] == day
+    assert again["purchase"] is None or not book.positions, "one purchase a day, however often it is asked for"
+    assert again["cash"] == pytest.approx(book.cash)
+    assert read_positions(held) == book
+    trader = fw.load(run)
+    assert [each.instrument for each in trader.orders(TINY["panel"]).positions] == [
+        p.instrument for p in book.positions
+    ]
+
+
+def test_reasons_name_every_feature_and_every_other_column(runs: dict[str, Path]) -> None:
+    trader = fw.load(runs["hindsight"])
+    orders = trader.orders(TINY["panel"])
+    reasons = trader.reasons(TINY["panel"], orders, "S2")
+    assert {reason.what for reason in reasons} == {*trader.features, "S0", "S1", "S3", "S4", "S5"}
+    effects = [abs(reason.effect) for reason in reasons]
+    assert effects == sorted(effects, reverse=True)
+    assert effects[0] > 0
+
+
+def test_prices_that_cannot_be_used_are_refused(runs: dict[str, Path]) -> None:
+    trader = fw.load(runs["hindsight"])
+    with pytest.raises(DataError, match="the prices lack S5"):
+        trader.orders("synthetic:5x260")
+    with pytest.raises(DataError, match="19 days of prices: the trader looks at the last 20"):
+        trader.orders(first_days(load_panel(TINY["panel"]), 19))
+    with pytest.raises(ConfigError, match="cash is left out"):
+        trader.orders(TINY["panel"], [held()])
+    with pytest.raises(ConfigError, match="cash = -1"):
+        trader.orders(TINY["panel"], cash=-1)
+    with pytest.raises(DataError, match="SPY is held, and is no instrument"):
+        trader.orders(TINY["panel"], [held(instrument="SPY")], 5)
+    with pytest.raises(DataError, match="since 1999-01-01, which is no day of the prices"):
+        trader.orders(TINY["panel"], [held(entry_date="1999-01-01")], 5)
+    with pytest.raises(DataError, match="S1 is held twice"):
+        trader.orders(TINY["panel"], [held(), held()], 5)
+
+
+def held(**changes: Any) -> Position:
+    day = str(load_panel(TINY["panel"]).dates[-3])
+    given = {"instrument": "S1", "entry_date": day, "entry_price": 10.0, "target": 5.0, "shares": 3.0}
+    return Position(**given | changes)
+
+
+def test_columns_in_another_order_are_the_same_prices(runs: dict[str, Path]) -> None:
+    trader, panel = fw.load(runs["hindsight"]), load_panel(TINY["panel"])
+    order = [5, 3, 1, 0, 2, 4]
+    mixed = build_panel(
+        values=panel.values[:, order], dates=panel.dates, instruments=[panel.instruments[n] for n in order]
+    )
+    assert trader.orders(mixed) == trader.orders(panel)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("instrument,shares\n", "lacks the columns entry_date, entry_price, target"),
+        ("S1,yesterday,1,2,3\n", "row 1, column entry_date: 'yesterday' is no date"),
+        ('S1,2020-01-02,"1,5",2,3\n', "row 1, column entry_price: '1,5' must be a number"),
+        ("S1,2020-01-02,1,2,-3\n", "row 1, column shares: '-3' must be a number"),
+        ("S1,2020-01-02,1,2\n", "row 1, column shares: None must be a number"),
+        ("cash,,,,5\ncash,,,,5\n", "row 2: a second row of cash"),
+    ],
+)
+def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "held.csv"
+    file.write_text(
+        text if text.startswith("instrument") else f"instrument,entry_date,entry_price,target,shares\n{text}"
+    )
+    with pytest.raises(DataError) as refused:
+        read_positions(file)
+    assert said in str(refused.value)
+
+
+def test_what_is_no_trader_has_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = fw.train("ppo", run=tmp_path / "ppo", rounds=1, envs=2, block=16, evaluation={"envs": 2}, quiet=True)
+    assert main(["orders", str(run.path), "--prices", "synthetic:2x60"]) == 2
+    assert "Orders are those of `train erl`" in capsys.readouterr().err
+    assert main(["orders", str(tmp_path / "none"), "--prices", "x"]) == 2
+    assert main(["orders", str(run.path), "--prices", "x", "--after", str(tmp_path / "held.txt")]) == 2
+    assert "must end in .csv" in capsys.readouterr().err
