@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from flatwater.config.bounds import Bounds
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -36,7 +38,7 @@ class OrdersCommand:
     positions: Path | None = None
     """CSV file of what is held: instrument, entry_date, entry_price, target (percent above it) and shares, and a row
     `cash` with the money beside it under shares. Left out: nothing is held."""
-    cash: float | None = None
+    cash: Annotated[float, Bounds(0, 1e15)] | None = None
     """That money, where it does not stand in the file. Left out where nothing is held: what an episode begins with."""
     after: Path | None = None
     """Write positions and cash after these orders to this .csv file."""
