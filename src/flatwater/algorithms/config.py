@@ -111,11 +111,12 @@ class SACConfig:
 
 
 @config(table="learner")
-class AlgorithmConfig:
+class LearnerConfig:
     """How every member of a population learns. The settings of one algorithm stand in the table of its name."""
 
-    algorithm: str
-    """The table that counts."""
+    algorithm: Literal["hindsight", "ddpg", "td3", "sac"] = "hindsight"
+    """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
+    td3, sac: from what was played, with critics; for environments that answer."""
     weight_decay: Annotated[float, Bounds(0, 100)] = 5e-4
     """Decoupled: each step shrinks every weight by this share of the learning rate. 0 gives Adam."""
     grad_clip: Weight = 1.0
@@ -126,6 +127,7 @@ class AlgorithmConfig:
     """bf16: forward and backward passes in bfloat16; weights, moments and losses stay in float32."""
     compile: bool = False
     """Compile the gradients with torch.compile: minutes at the start, then faster. Needs a C++ compiler."""
+    hindsight: HindsightConfig = field(default_factory=HindsightConfig)
     ddpg: DDPGConfig = field(default_factory=DDPGConfig)
     td3: TD3Config = field(default_factory=TD3Config)
     sac: SACConfig = field(default_factory=SACConfig)
@@ -150,24 +152,6 @@ class AlgorithmConfig:
                     f"'{name}', or leave it out",
                 )
         own, table = self.own, f"learner.{self.algorithm}"
-        if isinstance(own, DDPGConfig):
-            floor = own.noise_floor
-            require(own.noise >= floor, f"{table}.noise", own.noise, f"{table}.noise_floor ({floor}) or more")
-
-
-@config(table="learner")
-class LearnerConfig(AlgorithmConfig):
-    """How every trader of a population learns. The settings of one algorithm stand in the table of its name."""
-
-    algorithm: Literal["hindsight", "ddpg", "td3", "sac"] = "hindsight"
-    """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
-    td3, sac: from what was played, with critics; for environments that answer."""
-    hindsight: HindsightConfig = field(default_factory=HindsightConfig)
-
-    def __post_init__(self) -> None:
-        """A batch of hindsight is a whole number of stretches."""
-        AlgorithmConfig.__post_init__(self)
-        own, table = self.own, "learner.hindsight"
         if isinstance(own, HindsightConfig):
             require(
                 own.stretches is None or own.batch_size % own.stretches == 0,
@@ -175,3 +159,6 @@ class LearnerConfig(AlgorithmConfig):
                 own.stretches,
                 f"a divisor of {table}.batch_size ({own.batch_size})",
             )
+        if isinstance(own, DDPGConfig):
+            floor = own.noise_floor
+            require(own.noise >= floor, f"{table}.noise", own.noise, f"{table}.noise_floor ({floor}) or more")

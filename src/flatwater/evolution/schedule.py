@@ -2,7 +2,6 @@
 
 import math
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -18,12 +17,6 @@ class Schedule:
     deviation: float
     best: Float[Tensor, "R+1"]
     """Best validation value of the last generations, newest last; -inf before there were any."""
-
-
-def build_schedule(config: EvolutionConfig) -> Schedule:
-    """No generation yet."""
-    best = torch.full((config.plateau_rounds + 1,), -torch.inf, dtype=torch.float64)
-    return Schedule(rate=config.mutation_rate, deviation=config.mutation_deviation, best=best)
 
 
 def improved(best: Float[Tensor, "R+1"], least: float) -> bool:

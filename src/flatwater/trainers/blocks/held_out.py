@@ -7,8 +7,8 @@ from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.learners.blocks import bound_weights, look
 from flatwater.trainers.blocks.collect import ask_
+from flatwater.trainers.blocks.episodes import begin_, build_outcome, step_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
-from flatwater.trainers.episodes import begin_, build_outcome, step_
 
 
 class Stage:

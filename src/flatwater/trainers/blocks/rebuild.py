@@ -1,8 +1,13 @@
 """After the leaves are restored: worlds and teachers are brought to where they were."""
 
+import numpy as np
+import torch
+
+from flatwater.envs.world import Array, Teacher, World
+from flatwater.errors import CheckpointError
+from flatwater.trainers.blocks.episodes import Episodes, play_again_
 from flatwater.trainers.blocks.round import BlocksTrainer
 from flatwater.trainers.blocks.state import TEACHER
-from flatwater.trainers.episodes import bring_
 
 
 def rebuild_(trainer: BlocksTrainer) -> None:
@@ -14,11 +19,23 @@ def rebuild_(trainer: BlocksTrainer) -> None:
     run, collector, stage = trainer.run, trainer.collector, trainer.stage
     if run.agent_steps:
         rng = run.generators["teacher"]
-        bring_(collector.world, collector.teacher, run.episodes, collector.seen_now, rng)
+        _bring_(collector.world, collector.teacher, run.episodes, collector.seen_now, rng)
     progress = run.progress
     playing = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
     if playing in {"baselines", "evaluate"} and progress.step:
         # The baselines play one after the other, the teacher first.
         asked = playing == "baselines" and progress.step < trainer.setup.held_out.steps
         teacher = stage.teachers[TEACHER] if asked and trainer.setup.taught else None
-        bring_(stage.world, teacher, run.held_out.episodes, stage.obs, run.generators["held out teacher"])
+        _bring_(stage.world, teacher, run.held_out.episodes, stage.obs, run.generators["held out teacher"])
+
+
+def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> None:
+    """Arrive where `saved` is what is seen. A teacher that draws has drawn already what it draws on the way."""
+    seen, drawn = np.empty_like(saved), rng.get_state()
+    play_again_(world, teacher, episodes, seen)
+    rng.set_state(drawn)
+    if not np.array_equal(seen, saved):
+        raise CheckpointError(
+            "the world does not come to where the checkpoint has it, by the same seeds and actions: its package is "
+            "another version than the one of the checkpoint, or it draws numbers that do not follow from its seed"
+        )

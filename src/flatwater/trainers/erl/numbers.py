@@ -5,7 +5,6 @@ from typing import Any
 from flatwater.algorithms.api import read_tally_
 from flatwater.envs.trading.results import episode_summary
 from flatwater.envs.trading.simulator import Simulator
-from flatwater.evolution.lineage import lineage_lists
 from flatwater.replay.rows import held
 from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import Erl
@@ -57,7 +56,10 @@ def _episodes(setup: Setup, env: Simulator) -> dict[str, float]:
 def lineage_record(run: Erl) -> dict[str, Any]:
     """Who is in each slot after this generation; the champion's is the last."""
     lineage, scores = run.lineage, run.scores
-    return lineage_lists(lineage) | {
+    return {
+        "ids": lineage.ids.tolist(),
+        "parents": lineage.parents.tolist(),
+        "born": lineage.born.tolist(),
         "fitness": scores.fitness.tolist(),
         "validation": scores.validation.tolist(),
     }

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.results import fitness
+from flatwater.evolution.variation import crown_
 from flatwater.replay.rows import RowReplay, append_
 from flatwater.replay.stored import store_
-from flatwater.trainers.breeding import crown_member_
 from flatwater.trainers.erl.evolve import evolve_
 from flatwater.trainers.erl.explore import explorer
 from flatwater.trainers.erl.learn import learning
@@ -132,13 +132,14 @@ def validate_(setup: Setup, run: Erl, step: int) -> None:
 
 def crown_best_(run: Erl, outlook: Outlook) -> None:
     """Copy the best member to the champion's slot where it beats the champion on the same slices."""
-    scores = run.scores
+    scores, lineage, learner = run.scores, run.lineage, run.learner
     best = int(scores.validation[:-1].argmax())
     beaten = not has_champion(run) or bool(scores.validation[best] > scores.validation[-1])
     scores.crowned.fill_(beaten)
     if beaten:
-        crown_member_(run.learner, run.lineage, best)
-        for record in (scores.validation, scores.activity):
+        for rows in learner.inherited:
+            crown_(rows, best)
+        for record in (scores.validation, scores.activity, lineage.ids, lineage.parents, lineage.born):
             record[-1] = record[best]
     scores.champion_value.copy_(scores.validation[-1])
     scores.importance.copy_(outlook.attention[best if beaten else -1] / outlook.planned.shape[1])

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.world import Array, Spaces, Teacher, World
-from flatwater.errors import CheckpointError
 from flatwater.state.tree import state
 
 
@@ -125,18 +124,6 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
             begin(waits)
     if (unbegun := steps == 0).any():
         begin(unbegun)
-
-
-def bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> None:
-    """Arrive where `saved` is what is seen. A teacher that draws has drawn already what it draws on the way."""
-    seen, drawn = np.empty_like(saved), rng.get_state()
-    play_again_(world, teacher, episodes, seen)
-    rng.set_state(drawn)
-    if not np.array_equal(seen, saved):
-        raise CheckpointError(
-            "the world does not come to where the checkpoint has it, by the same seeds and actions: its package is "
-            "another version than the one of the checkpoint, or it draws numbers that do not follow from its seed"
-        )
 
 
 class _Scratch:
