@@ -197,7 +197,8 @@ def configured(recipe: str, config: Path | str | None, settings: Mapping[str, An
     Raises:
         ConfigError: there is no such recipe or setting, or one is out of its range.
     """
-    found = find_recipe(recipe)
+    env = settings.get("env", None if config is None else read_toml(Path(config)).get("env"))
+    found = recipe_in(recipe, env)
     base = to_mapping(load_config(found.config, Path(config))) if config is not None else {}
     return from_mapping(found.config, _over(base, settings), f"the settings of {recipe}")
 

@@ -4,7 +4,7 @@ from math import nan
 
 from flatwater.learners.blocks import read_block_
 from flatwater.learners.blocks_config import TeachingConfig
-from flatwater.trainers.blocks.profile import Profile
+from flatwater.trainers.profile import Profile
 from flatwater.trainers.blocks.state import Blocks, Setup
 
 PARTS = ("env", "teacher", "student", "store", "update")
