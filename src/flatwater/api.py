@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from flatwater.config.toml import from_mapping, load_config, to_mapping
+from flatwater.config.toml import from_mapping, load_config, read_toml, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.memory.planner import Plan
 from flatwater.metrics.reader import read_metrics
@@ -31,7 +31,7 @@ from flatwater.reports.results import result_table
 from flatwater.runs.checking import checked_plan
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.folder import RunFolder, open_folder
-from flatwater.runs.recipe import Recipe, find_recipe, recipe_of
+from flatwater.runs.recipe import Recipe, find_recipe, recipe_in, recipe_of
 from flatwater.runs.results import read_result
 from flatwater.runs.session import Outcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run

@@ -168,7 +168,8 @@ def critic_target(
         with autocast(config, batch.reward.device):
             values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
         soft = least([value.to(dtype) for value in values]) - weights.log_temperature.exp() * log_prob
-    return batch.reward + config.own.gamma * batch.discount * soft
+    gamma: float = config.own.gamma
+    return batch.reward + gamma * batch.discount * soft
 
 
 @dataclass(frozen=True)

@@ -168,14 +168,13 @@ def run(command: tuple[str, ...], options: Sequence[str]) -> int:
 
 def sent_on(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
     """The command that is meant: `train erl --env X` is that of the recipe for other environments than trading."""
-    verb, *recipe = command
-    if verb not in OVER_RECIPES or not find_recipe(*recipe).elsewhere:
+    if command[0] not in OVER_RECIPES or not find_recipe(command[1]).elsewhere:
         return command, options
     from flatwater.cli.settings import environment_option
 
     env, others = environment_option(options)
-    found = recipe_in(*recipe, env).name
-    return (command, others) if (found,) == tuple(recipe) else ((verb, found), options)
+    found = recipe_in(command[1], env).name
+    return (command, others) if found == command[1] else ((command[0], found), options)
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""From one generation to the next: the champion is chosen, and the next members are written over the losers, in place."""
+"""From one generation to the next: the champion is chosen, and new members are written over the losers, in place."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The plan of a population in an environment: its build and its phases on the meta device, and how to make it smaller."""
+"""The plan of a population in an environment: its build and phases on the meta device, and how to make it smaller."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -6,8 +6,8 @@ import torch
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.learners.blocks import bound_weights, look
-from flatwater.trainers.blocks.collect import ask_
 from flatwater.rollouts.episodes import begin_, build_outcome, count_
+from flatwater.trainers.blocks.collect import ask_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
 
 

@@ -16,7 +16,7 @@ from flatwater.replay.stored import store_
 from flatwater.trainers.erl.explore import explorer
 from flatwater.trainers.erl.learn import learning
 from flatwater.trainers.erl.numbers import read_numbers_
-from flatwater.trainers.erl.play import Moment, Outlook, Slices, draw_slices, slices_in
+from flatwater.trainers.erl.play import Moment, Slices, draw_slices, slices_in
 from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import Erl
 from flatwater.trainers.loop import Phase, Progress

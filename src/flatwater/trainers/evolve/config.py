@@ -42,7 +42,7 @@ class VectorsConfig(WrappedConfig):
 class LayersConfig:
     """Actor and critic of one member: layers of ReLU."""
 
-    hidden: Annotated[int, Bounds(1, 1 << 16)] = 256
+    hidden: Annotated[int, Bounds(1, 1 << 16)] = 64
     """Width of each hidden layer."""
     layers: Annotated[int, Bounds(1, 64)] = 2
     """Hidden layers."""
@@ -55,7 +55,7 @@ class PolicyDDPGConfig(DDPGConfig):
     actor_lr: Rate = 1e-3
     updates: Count = 1
     """Updates of each member after each step of its environments."""
-    batch_size: Count = 256
+    batch_size: Count = 128
     noise: Noise = 0.1
     noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 1.0
 
@@ -68,7 +68,7 @@ class PolicyTD3Config(TD3Config):
     critic_lr: Rate = 1e-3
     updates: Count = 1
     """Updates of each member after each step of its environments."""
-    batch_size: Count = 256
+    batch_size: Count = 128
     noise: Noise = 0.1
     noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 1.0
 
@@ -77,11 +77,9 @@ class PolicyTD3Config(TD3Config):
 class PolicySACConfig(SACConfig):
     """Policies that are drawn from, paid for their entropy, and two critics each."""
 
-    actor_lr: Rate = 3e-4
-    critic_lr: Rate = 1e-3
     updates: Count = 1
     """Updates of each member after each step of its environments."""
-    batch_size: Count = 256
+    batch_size: Count = 128
 
 
 @config(table="learner")

@@ -7,11 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.api import perturb
+from flatwater.algorithms.api import Draw, perturb
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Spaces, World
 from flatwater.nets.stack import views
-from flatwater.replay.ring import append_, draw, gather, set_priorities_, start_
+from flatwater.replay.batch import Batch
+from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
 from flatwater.rollouts.episodes import begin_, build_outcome, step_
 from flatwater.trainers.evolve.state import Population, Setup
 from flatwater.trainers.profile import Profile
@@ -67,9 +68,7 @@ class Player:
         ended = step_(self.world, run.episodes, self._scale(action)[:, None], self.seen, self._outcome)
         profile.mark_("env")
         reward, terminated, truncated = (torch.from_numpy(each[:, 0]) for each in self._outcome)
-        append_(
-            run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming
-        )
+        append_(run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming)
         run.transitions += len(action)
         if ended.any():
             which = torch.from_numpy(ended)
@@ -109,17 +108,16 @@ def bind_learning(setup: Setup, run: Population) -> Callable[[], None]:
     update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, config.population.size)])
     shape = (config.population.size, config.learner.micro_batches, config.learner.own.batch_size)
 
+    def micro_batch(drawn: Drawn, g: int) -> Draw:
+        def gathered(low: int, high: int) -> Batch:
+            weight = None if drawn.weight is None else drawn.weight[low:high, g]
+            return gather(run.ring, drawn.index[low:high, g], weight)
+
+        return gathered
+
     def learn_() -> None:
         drawn = draw(run.ring, shape, run.generators["replay"])
-        weight = drawn.weight
-        td_error = update_(
-            [
-                lambda low, high, g=g: gather(
-                    run.ring, drawn.index[low:high, g], None if weight is None else weight[low:high, g]
-                )
-                for g in range(shape[1])
-            ]
-        )
+        td_error = update_([micro_batch(drawn, g) for g in range(shape[1])])
         if config.replay.prioritised and td_error is not None:
             set_priorities_(run.ring, drawn.index, td_error)
 

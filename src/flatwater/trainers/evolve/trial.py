@@ -67,8 +67,6 @@ class Stage:
         trial = self._run.trial
         if bool(trial.done.all()):
             return
-        ended = count_(
-            self.world, trial.episodes, action, self.seen, self._outcome, done=trial.done, paid=trial.paid
-        )
+        ended = count_(self.world, trial.episodes, action, self.seen, self._outcome, done=trial.done, paid=trial.paid)
         if ended.any() and not bool(trial.done.all()):
             begin_(self.world, trial.episodes, ended, trial.episodes.seeds.numpy().copy(), self.seen)
