@@ -37,6 +37,7 @@ from flatwater.recipes.evolve.run import compose
 from flatwater.trainers.loop import train_
 
 EPISODES = 20
+PLAYERS = [f"{who}-{algorithm}" for algorithm in ("td3", "sac") for who in ("flatwater", "alike", "sb3")]
 ZOO: dict[str, dict[str, dict[str, Any]]] = {
     "Pendulum-v1": {"td3": {"learning_rate": 1e-3, "learning_starts": 1000}, "sac": {"learning_rate": 1e-3}},
     "HalfCheetah-v5": {"td3": {"learning_rate": 1e-3, "learning_starts": 10_000}, "sac": {"learning_starts": 10_000}},
@@ -152,7 +153,7 @@ def main() -> None:
     parser.add_argument(
         "--players",
         nargs="+",
-        default=["flatwater-td3", "alike-td3", "sb3-td3", "flatwater-sac", "alike-sac", "sb3-sac"],
+        default=PLAYERS,
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--alone", action="store_true", help="the first player with the first seed, in this process")

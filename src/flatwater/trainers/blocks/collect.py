@@ -11,8 +11,8 @@ from flatwater.learners.blocks import bound_weights, look
 from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.nets.policy import Outlook
 from flatwater.rollouts.block import write_
-from flatwater.rollouts.episodes import begin_, step_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
+from flatwater.trainers.episodes import begin_, step_
 from flatwater.trainers.profile import Profile
 
 POISON = -(1 << 40)

@@ -6,9 +6,9 @@ import torch
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.learners.blocks import bound_weights, look
-from flatwater.rollouts.episodes import begin_, build_outcome, count_
 from flatwater.trainers.blocks.collect import ask_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
+from flatwater.trainers.episodes import begin_, build_outcome, count_
 
 
 class Stage:

@@ -3,9 +3,9 @@
 import torch
 
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.rollouts.episodes import Episodes, bring_
 from flatwater.trainers.blocks.round import BlocksTrainer
 from flatwater.trainers.blocks.state import TEACHER
+from flatwater.trainers.episodes import Episodes, bring_
 
 
 def rebuild_(trainer: BlocksTrainer) -> None:

@@ -12,10 +12,10 @@ from flatwater.nets.actions import Actions, Choices, Numbers
 from flatwater.nets.student import Student
 from flatwater.nets.student_config import StudentConfig
 from flatwater.rollouts.block import Column, Rollout, build_rollout
-from flatwater.rollouts.episodes import Episodes, build_episodes
 from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.blocks.config import BlocksConfig
+from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.loop import Progress
 
 CPU = torch.device("cpu")

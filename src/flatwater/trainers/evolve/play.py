@@ -13,7 +13,7 @@ from flatwater.envs.world import Array, Spaces, World
 from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
-from flatwater.rollouts.episodes import begin_, build_outcome, step_
+from flatwater.trainers.episodes import begin_, build_outcome, step_
 from flatwater.trainers.evolve.state import Population, Setup
 from flatwater.trainers.profile import Profile
 

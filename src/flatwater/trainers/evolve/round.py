@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flatwater.evolution.generation import crown_best_, evolve_
-from flatwater.rollouts.episodes import bring_
+from flatwater.trainers.episodes import bring_
 from flatwater.trainers.evolve.numbers import read_numbers_
 from flatwater.trainers.evolve.play import Player
 from flatwater.trainers.evolve.state import Population, Setup

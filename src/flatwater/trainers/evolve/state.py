@@ -15,9 +15,9 @@ from flatwater.evolution.lineage import Lineage, first_generation
 from flatwater.evolution.schedule import Schedule
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.ring import Ring, build_ring
-from flatwater.rollouts.episodes import Episodes, build_episodes
 from flatwater.state.random import generator
 from flatwater.state.tree import state
+from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.evolve.config import EvolveConfig
 from flatwater.trainers.loop import Progress
 

@@ -7,7 +7,7 @@ from flatwater.algorithms.api import Actor
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.nets.stack import Params, views
-from flatwater.rollouts.episodes import begin_, build_outcome, count_
+from flatwater.trainers.episodes import begin_, build_outcome, count_
 from flatwater.trainers.evolve.play import Scale
 from flatwater.trainers.evolve.state import Population, Setup
 
