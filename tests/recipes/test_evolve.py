@@ -15,7 +15,7 @@ from flatwater.recipes.evolve.run import compose
 from flatwater.state.tree import nbytes
 
 FILE = Path(__file__).with_name("continuous.py")
-TINY = ("--steps", "30", "--population.size", "3", "--net.hidden", "8", "--evaluation.episodes", "2")
+TINY = ("--steps", "37", "--population.size", "3", "--net.hidden", "8", "--evaluation.episodes", "2")
 TINY += ("--replay.warmup", "24", "--replay.capacity", "200", "--threads", "1", "--trackers")
 REACH, WORLD, NAMED = "continuous:Reach", "continuous:ReachWorld", "gymnasium:Pendulum-v1"
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 
+from flatwater.algorithms.config import TD3Config
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.nets.stack import views
@@ -43,9 +44,9 @@ def outline(config: EvolveRunConfig, worlds: Worlds) -> tuple[Setup, Population]
 
 def transients(setup: Setup, run: Population) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
-    learn_ = bind_learning(setup, run)
+    learn_, own = bind_learning(setup, run), setup.config.learner.own
     # The update that moves the actors as well holds the most.
-    run.learner.tally.updates = getattr(setup.config.learner.own, "policy_delay", 1) - 1
+    run.learner.tally.updates = own.policy_delay - 1 if isinstance(own, TD3Config) else 0
     actors = views(run.learner.actor, setup.nets.actor.layout)
     rows = len(run.learner.actor)
     return {
