@@ -27,7 +27,7 @@ EVOLVE = Recipe(
     config=EvolveRunConfig,
     guide="""Evolve DDPG, TD3 or SAC members in any environment with continuous actions, in constant memory.
 
-    Without options: 4 members of TD3 in Pendulum, 10 generations, a few minutes on one core. --env takes any
+    Without options: 4 members of TD3 in Pendulum, 10 generations, two minutes on one core. --env takes any
     environment of Gymnasium by its name, and a class of yours as package.module:Class. `flatwater train erl --env X`
     is the same command; `flatwater train erl` without --env evolves traders.
     """,
