@@ -35,7 +35,7 @@ from flatwater.metrics.reader import read_metrics
 from flatwater.panel.locate import load_panel
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.run import ErlRun
-from flatwater.replay.config import ReplayConfig
+from flatwater.replay.config import RowReplayConfig
 from flatwater.replay.rows import build_rows
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.session import restore_run, start
@@ -52,7 +52,7 @@ CPU, META = torch.device("cpu"), torch.device("meta")
 
 def transition() -> dict[str, Any]:
     """Exact bytes of a replay transition of 108 instruments."""
-    config = ReplayConfig()
+    config = RowReplayConfig()
 
     def each(*, account: bool, prioritised: bool) -> float:
         rows = build_rows(replace(config, prioritised=prioritised), instruments=108, account=account, device=META)

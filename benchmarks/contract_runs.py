@@ -16,7 +16,7 @@ from flatwater.memory.planner import Plan
 from flatwater.recipes.erl import plan
 from flatwater.recipes.erl import run as erl_run
 from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.replay.config import ReplayConfig
+from flatwater.replay.config import RowReplayConfig
 from flatwater.runs import session, watch
 from flatwater.runs.contract import Contract
 
@@ -34,7 +34,7 @@ def small() -> ErlRunConfig:
         splits=replace(config.splits, holdout_days=60, validation_days=60),
         env=replace(config.env, episode=episode),
         learner=LearnerConfig(algorithm="ddpg", ddpg=DDPGConfig(updates=4, batch_size=16)),
-        replay=ReplayConfig(capacity=2_000, warmup=200),
+        replay=RowReplayConfig(capacity=2_000, warmup=200),
     )
 
 
@@ -58,7 +58,7 @@ def windows_config() -> ErlRunConfig:
         panel="synthetic:40x500",
         budget=WINDOW_BUDGET,
         start_over_budget=True,
-        replay=ReplayConfig(capacity=12_000, warmup=200, windows="stored"),
+        replay=RowReplayConfig(capacity=12_000, warmup=200, windows="stored"),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from flatwater.envs.trading.config import EpisodeConfig, TradingConfig
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.run import ErlRun, compose
-from flatwater.replay.config import ReplayConfig
+from flatwater.replay.config import RowReplayConfig
 from flatwater.trainers.erl.config import PopulationConfig
 
 SIZES = {"S": (60, 1500, 100, 4), "M": (200, 2000, 252, 8), "FULL": (669, 3781, 504, 16)}
@@ -27,7 +27,7 @@ def config_of(size: str, *, seed: int = 0, rounds: int = 1) -> ErlRunConfig:
         threads=1,
         population=PopulationConfig(size=members),
         env=TradingConfig(episode=EpisodeConfig(context=context)),
-        replay=replace(ReplayConfig(), warmup=1_000),
+        replay=replace(RowReplayConfig(), warmup=1_000),
     )
 
 

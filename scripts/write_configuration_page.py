@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flatwater.config.toml import dumps_config
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.evolve.config import EvolveRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.teach.config import TeachRunConfig
@@ -22,6 +23,7 @@ PAGES = {
     DOCS / "configuration.md": ErlRunConfig,
     DOCS / "growing-configuration.md": GrowRunConfig,
     DOCS / "teaching-configuration.md": TeachRunConfig,
+    DOCS / "evolve-configuration.md": EvolveRunConfig,
     DOCS / "ppo-configuration.md": PpoRunConfig,
 }
 MARKER = "<!-- From here on written by scripts/write_configuration_page.py; a test compares it with the code. -->"

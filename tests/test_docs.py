@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flatwater.cli.main import INTERRUPTED, NO_READER, _reader, _ReadsItself, find, interface_of, main
+from flatwater.cli.main import INTERRUPTED, NO_READER, _reader, _ReadsItself, find, interface_of, main, sent_on
 from flatwater.config.toml import dumps_config, to_mapping
 from flatwater.errors import FlatwaterError
 from flatwater.memory.planner import grouped
@@ -156,9 +156,10 @@ def test_commands_in_the_pages_are_commands(line: str) -> None:
         options[options.index("--config") + 1] = str(ROOT / "examples" / "small.toml")
     options = ["3" if word == "N" else word for word in options]
     if "--help" not in options:
+        command, given = sent_on(command, options)
         interface: Any = interface_of(command)
         read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
-        assert callable(read(line, options))
+        assert callable(read(line, given))
 
 
 def test_make_targets_in_the_pages_exist() -> None:

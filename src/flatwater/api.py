@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from flatwater.config.toml import from_mapping, load_config, to_mapping
+from flatwater.config.toml import from_mapping, load_config, read_toml, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.memory.planner import Plan
 from flatwater.metrics.reader import read_metrics
@@ -31,7 +31,7 @@ from flatwater.reports.results import result_table
 from flatwater.runs.checking import checked_plan
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.folder import RunFolder, open_folder
-from flatwater.runs.recipe import Recipe, find_recipe, recipe_of
+from flatwater.runs.recipe import Recipe, find_recipe, recipe_in, recipe_of
 from flatwater.runs.results import read_result
 from flatwater.runs.session import Outcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
@@ -197,7 +197,8 @@ def configured(recipe: str, config: Path | str | None, settings: Mapping[str, An
     Raises:
         ConfigError: there is no such recipe or setting, or one is out of its range.
     """
-    found = find_recipe(recipe)
+    env = settings.get("env", None if config is None else read_toml(Path(config)).get("env"))
+    found = recipe_in(recipe, env)
     base = to_mapping(load_config(found.config, Path(config))) if config is not None else {}
     return from_mapping(found.config, _over(base, settings), f"the settings of {recipe}")
 

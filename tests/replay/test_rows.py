@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.errors import ConfigError
-from flatwater.replay.config import ReplayConfig
+from flatwater.replay.config import RowReplayConfig
 from flatwater.replay.rows import RowReplay, append_, build_rows, draw, held, windows
 from flatwater.state.tree import leaves, nbytes
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def ring(capacity: int, *, instruments: int = 2, account: bool = False, prioritised: bool = False) -> RowReplay:
-    config = ReplayConfig(capacity=capacity, warmup=1, prioritised=prioritised)
+    config = RowReplayConfig(capacity=capacity, warmup=1, prioritised=prioritised)
     return build_rows(config, instruments=instruments, account=account, device=CPU)
 
 
@@ -39,7 +39,7 @@ def play(replay: RowReplay, *, start: int, episodes: int, days: int) -> None:
 def test_a_transition_of_108_instruments_takes_882_bytes() -> None:
     """The original stored two windows: 24.28 MB. 108 x 2 actions x 4 bytes, and 18 bytes of numbers."""
     capacity = 50_000
-    config = ReplayConfig(capacity=capacity)
+    config = RowReplayConfig(capacity=capacity)
     planned = build_rows(config, instruments=108, account=False, device=torch.device("meta"))
     tensors = [leaf.value for leaf in leaves(planned) if isinstance(leaf.value, torch.Tensor)]
     assert sum(tensor.nbytes for tensor in tensors) == 882 * capacity

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.replay.config import ReplayConfig
+from flatwater.replay.config import RowReplayConfig
 from flatwater.replay.rows import RowReplay, append_, build_rows, held, windows
 from flatwater.replay.stored import refill_, store_
 from flatwater.state.tree import nbytes
@@ -14,7 +14,7 @@ N, T, F, CONTEXT, K = 3, 60, 2, 4, 2
 
 
 def ring(capacity: int) -> RowReplay:
-    config = ReplayConfig(capacity=capacity, warmup=1, windows="stored")
+    config = RowReplayConfig(capacity=capacity, warmup=1, windows="stored")
     return build_rows(config, instruments=K, account=False, device=CPU, window=(N, CONTEXT, F))
 
 
@@ -68,5 +68,5 @@ def test_the_plan_counts_all_windows() -> None:
 
 
 def test_row_numbers_alone_keep_no_windows() -> None:
-    replay = build_rows(ReplayConfig(), instruments=K, account=False, device=CPU, window=(N, CONTEXT, F))
+    replay = build_rows(RowReplayConfig(), instruments=K, account=False, device=CPU, window=(N, CONTEXT, F))
     assert replay.windows is None

@@ -15,7 +15,7 @@ from flatwater.panel.locate import load_panel
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.plan import outline, plan_erl
 from flatwater.recipes.erl.run import compose
-from flatwater.replay.config import ReplayConfig
+from flatwater.replay.config import RowReplayConfig
 from flatwater.state.tree import nbytes
 
 CPU = torch.device("cpu")
@@ -27,7 +27,7 @@ def config(tiny: list[str]) -> ErlRunConfig:
 
 
 def variants() -> dict[str, dict[str, object]]:
-    replay = ReplayConfig(capacity=300, warmup=50)
+    replay = RowReplayConfig(capacity=300, warmup=50)
     small: dict[str, Any] = {"updates": 2, "batch_size": 8}
     ddpg = LearnerConfig(algorithm="ddpg", ddpg=DDPGConfig(**small))
     td3 = LearnerConfig(algorithm="td3", td3=TD3Config(**small))
@@ -62,7 +62,7 @@ def test_a_plan_of_a_terabyte_allocates_nothing(config: ErlRunConfig) -> None:
     outline(config, panel)
     before = resident_bytes()
     learner = LearnerConfig(algorithm="ddpg")
-    large = replace(config, learner=learner, replay=ReplayConfig(capacity=2_000_000_000))
+    large = replace(config, learner=learner, replay=RowReplayConfig(capacity=2_000_000_000))
     _, run = outline(large, panel)
     assert sum(nbytes(run).values()) > 1e11
     assert resident_bytes() - before < 16 << 20

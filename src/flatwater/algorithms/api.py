@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, build_adam
-from flatwater.algorithms.config import LearnerConfig
+from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.nets.stack import Layout, Params, init_
 from flatwater.state.tree import state
 
@@ -163,20 +163,20 @@ def perturb(action: Tensor, scale: Tensor | float, rng: torch.Generator) -> Tens
 class Algorithm:
     """An algorithm, as those who train a population know it: its configuration names this value."""
 
-    build: Callable[[LearnerConfig, Networks, Setting], Members]
+    build: Callable[[AlgorithmConfig, Networks, Setting], Members]
     """Allocates a population whole."""
-    make_update: Callable[[LearnerConfig, Networks, Any, Sequence[Span]], Update]
+    make_update: Callable[[AlgorithmConfig, Networks, Any, Sequence[Span]], Update]
     """Binds an update to a population's storage; members are trained in these groups, whose batches stand in memory
     one after the other. A member's update is the same in any group and beside any other members."""
-    explorer: Callable[[LearnerConfig, Any, Spread], Explorer]
+    explorer: Callable[[AlgorithmConfig, Any, Spread], Explorer]
     """How a population plays where it learns from what it plays."""
-    numbers: Callable[[LearnerConfig, Any], Mapping[str, float]] = lambda _config, _members: {}
+    numbers: Callable[[AlgorithmConfig, Any], Mapping[str, float]] = lambda _config, _members: {}
     """Named numbers of the round besides the tally's."""
     gaussian: bool = False
     """Whether the actor must give a distribution (`sac.GaussianActor`), and not only an action."""
 
 
-def find_algorithm(config: LearnerConfig) -> Algorithm:
+def find_algorithm(config: AlgorithmConfig) -> Algorithm:
     """The algorithm that the configuration chooses."""
     module, _, name = type(config.own).algorithm.partition(":")
     found = getattr(import_module(module), name)
@@ -184,7 +184,7 @@ def find_algorithm(config: LearnerConfig) -> Algorithm:
     return found
 
 
-def autocast(config: LearnerConfig, device: torch.device) -> AbstractContextManager[object]:
+def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextManager[object]:
     """The precision of forward passes."""
     if device.type == "meta":  # a plan: torch knows no autocast there
         return nullcontext()
@@ -221,7 +221,7 @@ def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Dra
     return [lambda _low, _high: batch]
 
 
-def compiled(config: LearnerConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401
+def compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401
     """The function with its first arguments bound, as one graph where the configuration asks for it."""
 
     def eager(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)

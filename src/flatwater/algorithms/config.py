@@ -111,12 +111,14 @@ class SACConfig:
 
 
 @config(table="learner")
-class LearnerConfig:
-    """How every member of a population learns. The settings of one algorithm stand in the table of its name."""
+class AlgorithmConfig:
+    """How every member of a population learns. The settings of one algorithm stand in the table of its name.
 
-    algorithm: Literal["hindsight", "ddpg", "td3", "sac"] = "hindsight"
-    """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
-    td3, sac: from what was played, with critics; for environments that answer."""
+    A trainer has a class of this one with a table for each algorithm that it offers.
+    """
+
+    algorithm: str = ""
+    """The name of the table that counts."""
     weight_decay: Annotated[float, Bounds(0, 100)] = 5e-4
     """Decoupled: each step shrinks every weight by this share of the learning rate. 0 gives Adam."""
     grad_clip: Weight = 1.0
@@ -127,10 +129,6 @@ class LearnerConfig:
     """bf16: forward and backward passes in bfloat16; weights, moments and losses stay in float32."""
     compile: bool = False
     """Compile the gradients with torch.compile: minutes at the start, then faster. Needs a C++ compiler."""
-    hindsight: HindsightConfig = field(default_factory=HindsightConfig)
-    ddpg: DDPGConfig = field(default_factory=DDPGConfig)
-    td3: TD3Config = field(default_factory=TD3Config)
-    sac: SACConfig = field(default_factory=SACConfig)
 
     @property
     def own(self) -> Any:  # noqa: ANN401  (of the algorithm's class)
@@ -162,3 +160,16 @@ class LearnerConfig:
         if isinstance(own, DDPGConfig):
             floor = own.noise_floor
             require(own.noise >= floor, f"{table}.noise", own.noise, f"{table}.noise_floor ({floor}) or more")
+
+
+@config(table="learner")
+class LearnerConfig(AlgorithmConfig):
+    """How every trader learns. The settings of one algorithm stand in the table of its name."""
+
+    algorithm: Literal["hindsight", "ddpg", "td3", "sac"] = "hindsight"
+    """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
+    td3, sac: from what was played, with critics; for environments that answer."""
+    hindsight: HindsightConfig = field(default_factory=HindsightConfig)
+    ddpg: DDPGConfig = field(default_factory=DDPGConfig)
+    td3: TD3Config = field(default_factory=TD3Config)
+    sac: SACConfig = field(default_factory=SACConfig)

@@ -33,7 +33,7 @@ from flatwater.algorithms.api import (
     gathered_once,
     gradients,
 )
-from flatwater.algorithms.config import DDPGConfig, LearnerConfig, TD3Config
+from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, TD3Config
 from flatwater.errors import require
 from flatwater.nets.stack import Params, views
 from flatwater.replay.batch import Batch
@@ -62,7 +62,7 @@ class State(Members):
         return [(self.actor_target, self.actor), *zip(self.critic_targets, self.critics, strict=True)]
 
 
-def build(config: LearnerConfig, nets: Networks, setting: Setting) -> State:
+def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
     """Initial weights, targets equal to them, and moments of zero."""
     actor, critic = nets.actor.layout, nets.critic.layout
     count = 2 if isinstance(config.own, TD3Config) else 1
@@ -91,7 +91,7 @@ class Weights:
 
 
 def critic_target(
-    config: LearnerConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor | None
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor | None
 ) -> Float[Tensor, "p B"]:
     """The value that Q(s, a) should have: y = r + gamma * discount * min over the critics of Q'(s', a').
 
@@ -137,7 +137,7 @@ class Learnt:
 
 
 def critic_gradients(
-    config: LearnerConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor | None
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor | None
 ) -> tuple[Sequence[Learnt], Float[Tensor, "p B"]]:
     """What each critic learns, and the value that it should have given."""
     target = critic_target(config, nets, weights, batch, noise)
@@ -152,7 +152,7 @@ def critic_gradients(
     return found, target
 
 
-def actor_gradients(config: LearnerConfig, nets: Networks, weights: Weights, batch: Batch) -> Learnt:
+def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch) -> Learnt:
     """What the actor learns of the first critic."""
     own = free(weights.actor)
     with autocast(config, batch.reward.device):
@@ -161,7 +161,7 @@ def actor_gradients(config: LearnerConfig, nets: Networks, weights: Weights, bat
     return Learnt(loss.detach(), gradients(loss / config.micro_batches, own), value.detach())
 
 
-def make_update(config: LearnerConfig, nets: Networks, members: State, groups: Sequence[Span]) -> Update:
+def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups: Sequence[Span]) -> Update:
     """Bind an update to the population's storage."""
     tally, count = members.tally, config.micro_batches
     weights = {span: weights_of(members, nets, span) for span in groups}
@@ -219,7 +219,7 @@ def weights_of(members: State, nets: Networks, span: Span) -> Weights:
     )
 
 
-def bind_steps(config: LearnerConfig, members: State) -> list[Step]:
+def bind_steps(config: AlgorithmConfig, members: State) -> list[Step]:
     """The optimisers' steps: of the actors, then of each of the critics."""
     count, own = len(members.tally.skipped), config.own
     rates = [own.actor_lr] + [own.critic_lr] * len(members.critics)
@@ -229,7 +229,7 @@ def bind_steps(config: LearnerConfig, members: State) -> list[Step]:
     ]
 
 
-def target_noise(config: LearnerConfig, members: State, batch: Batch) -> Tensor | None:
+def target_noise(config: AlgorithmConfig, members: State, batch: Batch) -> Tensor | None:
     """Standard normal, for TD3's target actions."""
     if not isinstance(config.own, TD3Config):
         return None
@@ -242,13 +242,13 @@ def noise_scale(own: DDPGConfig, updates: int) -> float:
     return max(own.noise * own.noise_decay**updates, own.noise_floor)
 
 
-def explorer(config: LearnerConfig, members: State, spread: Spread) -> Explorer:
+def explorer(config: AlgorithmConfig, members: State, spread: Spread) -> Explorer:
     """The policy's action with noise."""
     scale = noise_scale(config.own, members.tally.updates)
     return lambda actor, params, obs, rng: spread(actor(params, obs), scale, rng)
 
 
-def numbers(config: LearnerConfig, members: State) -> Mapping[str, float]:
+def numbers(config: AlgorithmConfig, members: State) -> Mapping[str, float]:
     """The noise."""
     return {"noise/scale": noise_scale(config.own, members.tally.updates)}
 

@@ -42,7 +42,7 @@ from flatwater.algorithms.api import (
     free,
     gradients,
 )
-from flatwater.algorithms.config import LearnerConfig
+from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.nets.stack import Params, views
 
 SHARPNESS = 10.0
@@ -74,7 +74,7 @@ class Lesson:
     """Of a purchase on each day M of the stretches, by sale target; 0 where nothing could be bought."""
 
 
-def build(_config: LearnerConfig, nets: Networks, setting: Setting) -> Members:
+def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
     """Actors and their moments."""
     return Members(
         actor=setting.rows(nets.actor.layout),
@@ -101,7 +101,7 @@ def hindsight_loss(
     return -(bought * gain_at(gain, target)).mean((1, 2))
 
 
-def make_update(config: LearnerConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
+def make_update(config: AlgorithmConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
     """Bind an update of every member to the population's storage."""
     trained, adam, tally = len(members.tally.skipped), members.actor_adam, members.tally
     actor: DaysActor = cast("Any", nets.actor)
@@ -134,7 +134,7 @@ def make_update(config: LearnerConfig, nets: Networks, members: Members, groups:
     return update_
 
 
-def explorer(_config: LearnerConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401
+def explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401
     """Its own actions: what is played is not learnt from."""
     return lambda actor, params, obs, _rng: actor(params, obs)
 

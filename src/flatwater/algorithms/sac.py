@@ -38,7 +38,7 @@ from flatwater.algorithms.api import (
     gathered_once,
     gradients,
 )
-from flatwater.algorithms.config import LearnerConfig
+from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.errors import require
 from flatwater.nets.stack import Layout, Params, Weight, views
 from flatwater.replay.batch import Batch
@@ -83,7 +83,7 @@ class State(Members):
         return [*zip(self.critic_targets, self.critics, strict=True)]
 
 
-def build(config: LearnerConfig, nets: Networks, setting: Setting) -> State:
+def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
     """Initial weights, targets equal to them, and moments of zero."""
     actor, critic = nets.actor.layout, nets.critic.layout
     rows = setting.rows(actor)
@@ -92,7 +92,7 @@ def build(config: LearnerConfig, nets: Networks, setting: Setting) -> State:
         actor=rows,
         critics=critics,
         critic_targets=[block.clone() for block in critics],
-        log_temperature=setting.rows(Layout({"log": Weight((1,), 0, log(config.sac.temperature))})),
+        log_temperature=setting.rows(Layout({"log": Weight((1,), 0, log(config.own.temperature))})),
         actor_adam=setting.adam(actor.size),
         critic_adams=[setting.adam(critic.size) for _ in critics],
         temperature_adam=setting.adam(1),
@@ -157,7 +157,7 @@ def temperature_loss(
 
 
 def critic_target(
-    config: LearnerConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
 ) -> Float[Tensor, "p B"]:
     """What Q should be: r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s'))."""
     dtype = batch.reward.dtype
@@ -168,7 +168,8 @@ def critic_target(
         with autocast(config, batch.reward.device):
             values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
         soft = least([value.to(dtype) for value in values]) - weights.log_temperature.exp() * log_prob
-    return batch.reward + config.sac.gamma * batch.discount * soft
+    gamma: float = config.own.gamma
+    return batch.reward + gamma * batch.discount * soft
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class Learnt:
 
 
 def critic_gradients(
-    config: LearnerConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
 ) -> tuple[Sequence[Learnt], Float[Tensor, "p B"]]:
     """What each critic learns, and the value that it should have given."""
     target = critic_target(config, nets, weights, batch, noise)
@@ -199,7 +200,7 @@ def critic_gradients(
 
 
 def actor_gradients(
-    config: LearnerConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
+    config: AlgorithmConfig, nets: Networks, weights: Weights, batch: Batch, noise: Tensor
 ) -> tuple[Learnt, Tensor]:
     """What the actor learns of both critics, and the temperature's gradient."""
     dtype = batch.reward.dtype
@@ -211,14 +212,14 @@ def actor_gradients(
         values = [nets.critic(critic, batch.obs, action) for critic in weights.critics]
     loss = actor_loss(least([value.to(dtype) for value in values]), log_prob, weights.log_temperature.exp())
     learnt = Learnt(loss.detach(), gradients(loss / config.micro_batches, own), log_prob.detach())
-    heat_loss = temperature_loss(heat["log"], log_prob, config.sac.entropy * drawn)
+    heat_loss = temperature_loss(heat["log"], log_prob, config.own.entropy * drawn)
     (heat_grad,) = gradients(heat_loss / config.micro_batches, heat)
     return learnt, heat_grad
 
 
-def make_update(config: LearnerConfig, nets: Networks, members: State, groups: Sequence[Span]) -> Update:
+def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups: Sequence[Span]) -> Update:
     """Bind an update to the population's storage."""
-    tally, count, own = members.tally, config.micro_batches, config.sac
+    tally, count, own = members.tally, config.micro_batches, config.own
     weights = {span: weights_of(members, nets, span) for span in groups}
     homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}
     learn_critics = compiled(config, critic_gradients, config, nets)
@@ -272,9 +273,9 @@ def weights_of(members: State, nets: Networks, span: Span) -> Weights:
     )
 
 
-def bind_steps(config: LearnerConfig, members: State) -> dict[str, Any]:
+def bind_steps(config: AlgorithmConfig, members: State) -> dict[str, Any]:
     """The optimisers' steps, by what they train. A temperature is one number: it does not decay, nor is it clipped."""
-    count, own = len(members.tally.skipped), config.sac
+    count, own = len(members.tally.skipped), config.own
     rates = {"actor": own.actor_lr, "temperature": own.temperature_lr}
     found = {}
     for name, (rows, adam) in members.trained.items():
@@ -289,7 +290,7 @@ def normal(members: State, batch: Batch) -> Tensor:
     return torch.randn(action.shape, generator=members.rng, device=action.device, dtype=action.dtype)
 
 
-def explorer(_config: LearnerConfig, _members: State, _spread: Spread) -> Explorer:
+def explorer(_config: AlgorithmConfig, _members: State, _spread: Spread) -> Explorer:
     """Actions drawn from the policy: how far they spread is learnt."""
 
     def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
@@ -300,7 +301,7 @@ def explorer(_config: LearnerConfig, _members: State, _spread: Spread) -> Explor
     return explore
 
 
-def numbers(_config: LearnerConfig, members: State) -> Mapping[str, float]:
+def numbers(_config: AlgorithmConfig, members: State) -> Mapping[str, float]:
     """The members' mean temperature."""
     return {"temperature": float(members.log_temperature[: len(members.tally.skipped)].exp().mean())}
 

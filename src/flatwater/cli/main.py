@@ -12,7 +12,7 @@ from flatwater import __version__
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
 from flatwater.imported import import_object
 from flatwater.printable import shown
-from flatwater.runs.recipe import RECIPES, find_recipe
+from flatwater.runs.recipe import RECIPES, find_recipe, recipe_in
 from flatwater.runs.signals import SIGNALLED, Terminated, end_on_signals
 from flatwater.terminal import Terminal, lasting
 
@@ -163,10 +163,22 @@ def interface_of(command: tuple[str, ...]) -> type[Any]:
 
 def run(command: tuple[str, ...], options: Sequence[str]) -> int:
     """Read the options into the command's class and call it."""
+    command, options = sent_on(command, options)
     interface: object = interface_of(command)
     program = " ".join(("flatwater", *command))
     read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
     return read(program, options)()
+
+
+def sent_on(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
+    """The command that is meant: `train erl --env X` is that of the recipe for other environments than trading."""
+    if command[0] not in OVER_RECIPES or not find_recipe(command[1]).elsewhere:
+        return command, options
+    from flatwater.cli.settings import environment_option
+
+    env, others = environment_option(options)
+    found = recipe_in(command[1], env).name
+    return (command, others) if found == command[1] else ((command[0], found), options)
 
 
 @runtime_checkable

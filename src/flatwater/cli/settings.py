@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from flatwater.cli.options import read_options
-from flatwater.config.toml import load_config
+from flatwater.config.toml import load_config, read_toml
 from flatwater.runs.recipe import Recipe
 
 
@@ -64,3 +64,12 @@ def option_value(name: str, options: Sequence[str]) -> str | None:
         if word.startswith(f"{name}="):
             return word.removeprefix(f"{name}=")
     return None
+
+
+def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
+    """The value of `--env`, or of `env` in the file that --config names, and the options without the former."""
+    given, file = option_value("--env", options), config_option(options)
+    if given is None:
+        return (None if file is None else read_toml(file).get("env")), [*options]
+    at = next(n for n, word in enumerate(options) if word == "--env" or word.startswith("--env="))
+    return given, [*options[:at], *options[at + (2 if options[at] == "--env" else 1) :]]

@@ -94,7 +94,8 @@ def _layers(widths: tuple[int, ...]) -> dict[str, Weight]:
 
 def _output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tensor, "P B A"]:
     weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
-    if weight.shape[-1] >= NARROW or torch.is_autocast_enabled(x.device.type):
+    lowered = not x.is_meta and torch.is_autocast_enabled(x.device.type)  # a plan: torch knows no autocast there
+    if lowered or weight.shape[-1] >= NARROW:
         return apply_linear(params, name, x)
     if torch.compiler.is_compiling():
         return torch.baddbmm(bias.unsqueeze(2), weight.mT, x.mT).mT

@@ -15,9 +15,6 @@ class ReplayConfig:
     """Transitions kept. Allocated once; the oldest is overwritten."""
     warmup: Number = 1_000
     """Transitions held before the first update."""
-    windows: Literal["rows", "stored"] = "rows"
-    """rows: a transition names the panel row of its day, and its windows are gathered when it is drawn. stored: copy
-    both windows of every transition, as many programs do; the same numbers in a thousand times the memory."""
     prioritised: bool = False
     """Draw transitions with large TD errors more often (Schaul et al. 2016) instead of all alike."""
     alpha: Share = 0.6
@@ -29,3 +26,12 @@ class ReplayConfig:
         """Check what must fit together."""
         capacity = self.capacity
         require(self.warmup <= capacity, "replay.warmup", self.warmup, f"1 to replay.capacity ({capacity})")
+
+
+@config(table="replay")
+class RowReplayConfig(ReplayConfig):
+    """One replay of panel rows shared by the whole population."""
+
+    windows: Literal["rows", "stored"] = "rows"
+    """rows: a transition names the panel row of its day, and its windows are gathered when it is drawn. stored: copy
+    both windows of every transition, as many programs do; the same numbers in a thousand times the memory."""

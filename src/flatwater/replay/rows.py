@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.errors import require
-from flatwater.replay.config import ReplayConfig
+from flatwater.replay.config import RowReplayConfig
 from flatwater.replay.priority import Priorities, build_priorities, draw_prioritised, enter_
 from flatwater.replay.windows import StoredWindows, build_windows
 from flatwater.state.tree import derived, state
@@ -41,7 +41,7 @@ class RowReplay:
 
 
 def build_rows(
-    config: ReplayConfig,
+    config: RowReplayConfig,
     *,
     instruments: int,
     account: bool,

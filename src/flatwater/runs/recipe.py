@@ -24,11 +24,19 @@ if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be ther
 
 RECIPES = {
     "erl": ("flatwater.recipes.erl.recipe:ERL", "evolve a population of traders on a market panel"),
+    "evolve": (
+        "flatwater.recipes.evolve.recipe:EVOLVE",
+        "evolve policies in any environment with continuous actions: `train erl --env X`",
+    ),
     "grow": ("flatwater.recipes.grow.recipe:GROW", "learn when and where networks in training should grow"),
     "ppo": ("flatwater.recipes.ppo.recipe:PPO", "learn to act in any environment of Gymnasium, PettingZoo or your own"),
     "teach": ("flatwater.recipes.teach.recipe:TEACH", "learn from a teacher, then without one"),
 }
 """By name: where the recipe is, and what it does, for the list of commands."""
+
+
+HOME = "trading"
+"""The environment of `erl` where its `--env` is left out."""
 
 
 def later(where: str) -> Callable[..., Any]:
@@ -124,6 +132,9 @@ class Recipe:
     curves, and the table of its result."""
     policy: Callable[[Any], Any] | None = None
     """From a restored run to what it has trained, to be used by `flatwater.load`. Left out: it cannot be."""
+    elsewhere: str = ""
+    """The recipe that stands for this one where the setting `env` names an environment, as in `train erl --env X`. Left
+    out: `env` is a setting of its own, or none."""
     tables: Callable[[Mapping[str, Sequence[float]]], Sequence[ShownTable]] = lambda _: ()
     """From the metrics of a finished run to what the terminal shows below its result."""
 
@@ -162,6 +173,21 @@ def find_recipe(name: str) -> Recipe:
             f"{found.config.__name__} the default {name!r}, by which a run finds its recipe again"
         )
     return found
+
+
+def recipe_in(name: str, env: object) -> Recipe:
+    """The recipe of a name, in an environment.
+
+    Args:
+        name: as of `find_recipe`.
+        env: the environment's name; anything else stands for the one that the recipe has without it.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    recipe = find_recipe(name)
+    named = isinstance(env, str) and env != HOME
+    return find_recipe(recipe.elsewhere) if named and recipe.elsewhere else recipe
 
 
 def recipe_of(settings: Mapping[str, Any], where: str) -> Recipe:

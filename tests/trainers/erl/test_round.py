@@ -16,8 +16,8 @@ from flatwater.envs.trading.results import fitness
 from flatwater.envs.trading.simulator import build_simulator
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.state.tree import Leaf, leaves
-from flatwater.trainers.erl.evolve import evolve_
 from flatwater.trainers.erl.play import play_
+from flatwater.trainers.erl.round import next_generation_
 from flatwater.trainers.loop import train_
 
 Composed = Callable[..., ErlRun]
@@ -145,7 +145,7 @@ def test_the_population_keeps_its_size_through_champion_injection(composed: Comp
         phase_(composition.trainer, "evaluate")
         phase_(composition.trainer, "validate")
         champion, weakest = run.learner.actor[-1].clone(), int(run.scores.fitness.argmin())
-        evolve_(setup, run)
+        next_generation_(setup, run)
         assert run.learner.actor.shape == shape == (5, shape[1])
         assert len({*run.lineage.ids[:-1].tolist()}) == 4, "every member is someone else"
         assert torch.equal(run.learner.actor[-1], champion)
@@ -163,7 +163,7 @@ def test_elites_keep_weights_and_moments_and_the_replaced_start_afresh(trained: 
     actor, moments = run.learner.actor.clone(), run.learner.actor_adam.exp_avg.clone()
     elite = run.scores.fitness.argsort(descending=True)[:2]  # 37.5 % of 4, rounded
     assert moments[elite].abs().sum(1).min() > 0
-    evolve_(composition.setup, run)
+    next_generation_(composition.setup, run)
     replaced = [n for n in range(4) if n not in elite.tolist()]
     assert torch.equal(run.learner.actor[elite], actor[elite])
     assert torch.equal(run.learner.actor_adam.exp_avg[elite], moments[elite])

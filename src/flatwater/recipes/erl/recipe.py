@@ -31,12 +31,15 @@ ERL = Recipe(
     config=ErlRunConfig,
     guide="""Evolve a population of traders on a market panel, in constant memory.
 
-    Without options: 16 traders on the panel that comes with Flatwater, a few minutes on 2 cores.
+    Without options: 16 traders on the panel that comes with Flatwater, a few minutes on 2 cores. --env X evolves
+    DDPG, TD3 or SAC members in another environment, such as gymnasium:Pendulum-v1 or package.module:Class: it has
+    settings of its own, which `--env X --help` shows (also as `flatwater train evolve`).
     """,
     prepare=later("flatwater.recipes.erl.run:prepare"),
     plan=later("flatwater.recipes.erl.run:plan"),
     compose=later("flatwater.recipes.erl.run:compose"),
     policy=later("flatwater.recipes.erl.trader:trader_of"),
+    elsewhere="evolve",
     layout=LAYOUT,
     curves={"fitness, mean": "fitness/mean", "champion": "validation/champion"},
     journal="lineage",

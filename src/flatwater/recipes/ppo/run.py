@@ -23,10 +23,10 @@ from flatwater.runs.run import Run
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.numbers import PARTS
-from flatwater.trainers.blocks.profile import Profile
 from flatwater.trainers.blocks.rebuild import rebuild_
 from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
 from flatwater.trainers.blocks.state import RANDOM, Blocks, Setup, build_blocks, build_setup
+from flatwater.trainers.profile import Profile
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from flatwater.learners.blocks import bound_weights, look
 from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.nets.policy import Outlook
 from flatwater.rollouts.block import write_
-from flatwater.trainers.blocks.episodes import begin_, step_
-from flatwater.trainers.blocks.profile import Profile
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
+from flatwater.trainers.episodes import begin_, step_
+from flatwater.trainers.profile import Profile
 
 POISON = -(1 << 40)
 """Stands in every slot of the teacher's actions before it is asked: what it does not write is seen."""

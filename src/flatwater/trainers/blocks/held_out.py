@@ -7,8 +7,8 @@ from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.learners.blocks import bound_weights, look
 from flatwater.trainers.blocks.collect import ask_
-from flatwater.trainers.blocks.episodes import begin_, build_outcome, step_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
+from flatwater.trainers.episodes import begin_, build_outcome, count_
 
 
 class Stage:
@@ -43,11 +43,9 @@ class Stage:
             held.done.zero_()
             held.scores[player].zero_()
         action = self._act_(player, first=number == 0)
-        ended = step_(self.world, held.episodes, action, self.obs, self._outcome)
-        counts = held.done.logical_not().repeat_interleave(self._grid[1])
-        held.scores[player].add_(torch.from_numpy(self._outcome[0]).flatten() * counts)
+        paid = held.scores[player]
+        ended = count_(self.world, held.episodes, action, self.obs, self._outcome, done=held.done, paid=paid)
         if ended.any():
-            held.done.logical_or_(torch.from_numpy(ended))
             self._begin_(ended)
 
     def _act_(self, player: str, *, first: bool) -> Array:

@@ -4,8 +4,8 @@ from math import nan
 
 from flatwater.learners.blocks import read_block_
 from flatwater.learners.blocks_config import TeachingConfig
-from flatwater.trainers.blocks.profile import Profile
 from flatwater.trainers.blocks.state import Blocks, Setup
+from flatwater.trainers.profile import Profile
 
 PARTS = ("env", "teacher", "student", "store", "update")
 """Of a step, in the order in which the profile shows them."""

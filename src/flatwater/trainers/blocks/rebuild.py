@@ -1,13 +1,11 @@
 """After the leaves are restored: worlds and teachers are brought to where they were."""
 
-import numpy as np
 import torch
 
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.errors import CheckpointError
-from flatwater.trainers.blocks.episodes import Episodes, play_again_
 from flatwater.trainers.blocks.round import BlocksTrainer
 from flatwater.trainers.blocks.state import TEACHER
+from flatwater.trainers.episodes import Episodes, bring_
 
 
 def rebuild_(trainer: BlocksTrainer) -> None:
@@ -31,11 +29,6 @@ def rebuild_(trainer: BlocksTrainer) -> None:
 
 def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> None:
     """Arrive where `saved` is what is seen. A teacher that draws has drawn already what it draws on the way."""
-    seen, drawn = np.empty_like(saved), rng.get_state()
-    play_again_(world, teacher, episodes, seen)
+    drawn = rng.get_state()
+    bring_(world, teacher, episodes, saved)
     rng.set_state(drawn)
-    if not np.array_equal(seen, saved):
-        raise CheckpointError(
-            "the world does not come to where the checkpoint has it, by the same seeds and actions: its package is "
-            "another version than the one of the checkpoint, or it draws numbers that do not follow from its seed"
-        )

@@ -8,9 +8,9 @@ from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.numbers import read_numbers_
-from flatwater.trainers.blocks.profile import Profile
 from flatwater.trainers.blocks.state import Blocks, Setup
 from flatwater.trainers.loop import Phase, Progress
+from flatwater.trainers.profile import Profile
 
 
 @dataclass(frozen=True)

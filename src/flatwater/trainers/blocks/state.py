@@ -15,7 +15,7 @@ from flatwater.rollouts.block import Column, Rollout, build_rollout
 from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.blocks.config import BlocksConfig
-from flatwater.trainers.blocks.episodes import Episodes, build_episodes
+from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.loop import Progress
 
 CPU = torch.device("cpu")

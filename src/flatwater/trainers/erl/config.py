@@ -11,7 +11,7 @@ from flatwater.errors import require
 from flatwater.evolution.config import EvolutionConfig
 from flatwater.nets.config import NetConfig
 from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
-from flatwater.replay.config import ReplayConfig
+from flatwater.replay.config import RowReplayConfig
 
 
 @config(table="population")
@@ -66,5 +66,5 @@ class ErlConfig:
     env: TradingConfig = field(default_factory=TradingConfig)
     net: NetConfig = field(default_factory=NetConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
-    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    replay: RowReplayConfig = field(default_factory=RowReplayConfig)
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)

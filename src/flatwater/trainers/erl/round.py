@@ -10,16 +10,15 @@ from torch import Tensor
 
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.results import fitness
-from flatwater.evolution.variation import crown_
+from flatwater.evolution.generation import crown_best_, evolve_
 from flatwater.replay.rows import RowReplay, append_
 from flatwater.replay.stored import store_
-from flatwater.trainers.erl.evolve import evolve_
 from flatwater.trainers.erl.explore import explorer
 from flatwater.trainers.erl.learn import learning
 from flatwater.trainers.erl.numbers import read_numbers_
-from flatwater.trainers.erl.play import Moment, Outlook, Slices, draw_slices, slices_in
+from flatwater.trainers.erl.play import Moment, Slices, draw_slices, slices_in
 from flatwater.trainers.erl.setup import Setup
-from flatwater.trainers.erl.state import Erl, has_champion
+from flatwater.trainers.erl.state import Erl
 from flatwater.trainers.loop import Phase, Progress
 
 
@@ -48,7 +47,7 @@ def build_trainer(setup: Setup, run: Erl) -> ErlTrainer:
         learning(setup, run),
         Phase("evaluate", lambda: evaluation.train_slices + 1, lambda step: evaluate_(setup, run, step)),
         Phase("validate", lambda: evaluation.validation_slices + 1, lambda step: validate_(setup, run, step)),
-        Phase("evolve", lambda: 1, lambda _: evolve_(setup, run)),
+        Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run)),
     )
     return ErlTrainer(setup, run, phases)
 
@@ -127,22 +126,25 @@ def validate_(setup: Setup, run: Erl, step: int) -> None:
     slices.play_()
     scores.validation.copy_(lowest_mean(fitness(run.val_env, setup.config.env).view(-1, len(slices)), setup))
     scores.activity.copy_(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3)))
-    crown_best_(run, slices.outlook)
-
-
-def crown_best_(run: Erl, outlook: Outlook) -> None:
-    """Copy the best member to the champion's slot where it beats the champion on the same slices."""
-    scores, lineage, learner = run.scores, run.lineage, run.learner
-    best = int(scores.validation[:-1].argmax())
-    beaten = not has_champion(run) or bool(scores.validation[best] > scores.validation[-1])
-    scores.crowned.fill_(beaten)
-    if beaten:
-        for rows in learner.inherited:
-            crown_(rows, best)
-        for record in (scores.validation, scores.activity, lineage.ids, lineage.parents, lineage.born):
-            record[-1] = record[best]
+    best = crown_best_(run.learner, run.lineage, scores.validation, [scores.activity])
+    scores.crowned.fill_(best >= 0)
     scores.champion_value.copy_(scores.validation[-1])
-    scores.importance.copy_(outlook.attention[best if beaten else -1] / outlook.planned.shape[1])
+    scores.importance.copy_(slices.outlook.attention[best] / slices.outlook.planned.shape[1])
+
+
+def next_generation_(setup: Setup, run: Erl) -> None:
+    """The next generation, by fitness on the training slices."""
+    scores = run.scores
+    scores.plateau = evolve_(
+        setup.config.evolution,
+        run.learner,
+        run.lineage,
+        run.schedule,
+        fitness=scores.fitness,
+        best=float(scores.validation[:-1].max()),
+        generation=run.progress.round,
+        rng=run.generators["evolution"],
+    )
 
 
 def lowest_mean(values: Float[Tensor, "P S"], setup: Setup) -> Float[Tensor, "P"]:

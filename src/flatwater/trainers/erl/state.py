@@ -2,12 +2,14 @@
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.algorithms.api import Members, Setting
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import Simulator, build_simulator
+from flatwater.evolution.generation import build_schedule
+from flatwater.evolution.lineage import Lineage, first_generation
 from flatwater.evolution.schedule import Schedule
 from flatwater.replay.rows import RowReplay, build_rows
 from flatwater.state.random import generator
@@ -16,20 +18,6 @@ from flatwater.trainers.erl.lessons import Outcomes, build_outcomes
 from flatwater.trainers.erl.play import Room, build_room, outlook_shapes
 from flatwater.trainers.erl.setup import Setup, learns_from_outcomes, members_at_once
 from flatwater.trainers.loop import Progress
-
-
-@state
-class Lineage:
-    """Who is in each slot; the champion's slot is the last."""
-
-    ids: Int[Tensor, "P+1"]
-    """Every member ever made has a number of its own; -1 where there is no champion yet."""
-    parents: Int[Tensor, "P+1 2"]
-    """Numbers of the two parents; -1 for the first generation."""
-    born: Int[Tensor, "P+1"]
-    """Generation in which the member was made."""
-    made: int
-    """Members made so far: the next one's number."""
 
 
 @state
@@ -115,12 +103,8 @@ def build_erl(setup: Setup, market: Market) -> Erl:
             outlook_shapes(setup, market, members, config.evaluation.train_slices, explored=not in_hindsight),
             outlook_shapes(setup, market, members + 1, config.evaluation.validation_slices),
         ),
-        schedule=Schedule(
-            rate=config.evolution.mutation_rate,
-            deviation=config.evolution.mutation_deviation,
-            best=torch.full((config.evolution.plateau_rounds + 1,), -torch.inf, dtype=torch.float64),
-        ),
-        lineage=_first_generation(members, device),
+        schedule=build_schedule(config.evolution),
+        lineage=first_generation(members, device),
         scores=_no_scores(members, len(market.observations), device),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},
         market=market,
@@ -145,17 +129,6 @@ def _windows(setup: Setup, market: Market) -> Windows:
     # Not fresh in every draw: blocks of this size come from the system each time, and their pages are zeroed first.
     seen, following = (torch.empty(shape, device=setup.device).fill_(0) for _ in range(2))
     return Windows(seen=seen, following=following)
-
-
-def _first_generation(members: int, device: torch.device) -> Lineage:
-    ids = torch.arange(members + 1, device=device)
-    ids[members] = -1
-    return Lineage(
-        ids=ids,
-        parents=torch.full((members + 1, 2), -1, device=device),
-        born=torch.zeros(members + 1, dtype=torch.int64, device=device),
-        made=members,
-    )
 
 
 def _no_scores(members: int, columns: int, device: torch.device) -> Scores:

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.world import Array, Spaces, Teacher, World
+from flatwater.errors import CheckpointError
 from flatwater.state.tree import state
 
 
@@ -88,6 +89,29 @@ def step_(world: World, episodes: Episodes, actions: Array, obs: Array, outcome:
     return np.asarray(over.all(1))
 
 
+def count_(
+    world: World, episodes: Episodes, actions: Array, obs: Array, outcome: Outcome, *, done: Tensor, paid: Tensor
+) -> Array:
+    """Step every environment, of which one episode each counts; other arguments as of `step_`.
+
+    Args:
+        world: to be stepped.
+        episodes: in which it is.
+        actions: of every agent.
+        obs: to be written.
+        outcome: to be written.
+        done: bool [E], environments whose episode has ended before: what they do is not counted.
+        paid: [E * A], to which the rewards are added.
+
+    Returns:
+        bool [E]: where an episode ended with it, so that it has to be begun again.
+    """
+    ended = step_(world, episodes, actions, obs, outcome)
+    paid.add_(torch.from_numpy(outcome[0]).flatten() * done.logical_not().repeat_interleave(len(paid) // len(done)))
+    done.logical_or_(torch.from_numpy(ended))
+    return ended
+
+
 def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: Array) -> None:
     """Bring a world and its teacher to where the episodes are.
 
@@ -124,6 +148,21 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
             begin(waits)
     if (unbegun := steps == 0).any():
         begin(unbegun)
+
+
+def bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> None:
+    """Play the episodes again that are under way, to where `saved` [E, A, *obs] is what is seen.
+
+    Raises:
+        CheckpointError: something else is seen there.
+    """
+    seen = np.empty_like(saved)
+    play_again_(world, teacher, episodes, seen)
+    if not np.array_equal(seen, saved):
+        raise CheckpointError(
+            "the world does not come to where the checkpoint has it, by the same seeds and actions: its package is "
+            "another version than the one of the checkpoint, or it draws numbers that do not follow from its seed"
+        )
 
 
 class _Scratch:

@@ -1,0 +1,52 @@
+"""The recipe `evolve`, which is `erl` in any environment but trading."""
+
+from flatwater.metrics.console import Column, Layout, whole
+from flatwater.metrics.figures import short_seconds
+from flatwater.recipes.evolve.config import EvolveRunConfig
+from flatwater.runs.recipe import Headline, Number, Recipe, later
+
+LAYOUT = Layout(
+    round="generation",
+    short="gen",
+    columns=(
+        Column("fitness", "mean", 8, "fitness/mean"),
+        Column("fitness", "max", 8, "fitness/max"),
+        Column("fitness", "dev", 7, "fitness/deviation"),
+        Column("return", "champ", 8, "champion/return"),
+        Column("return", "train", 8, "return/mean"),
+        Column("", "q", 7, "train/q"),
+        Column("", "steps", 9, "transitions", whole),
+        Column("seconds", "train", 6, "time/train", short_seconds),
+        Column("seconds", "eval", 5, "time/evaluate", short_seconds),
+        Column("seconds", "save", 5, "time/save", short_seconds),
+    ),
+    dispensable=frozenset({"dev", "q", "save"}),
+)
+
+EVOLVE = Recipe(
+    config=EvolveRunConfig,
+    guide="""Evolve DDPG, TD3 or SAC members in any environment with continuous actions, in constant memory.
+
+    Without options: 4 members of TD3 in Pendulum, 10 generations, two minutes on one core. --env takes any
+    environment of Gymnasium by its name, and a class of yours as package.module:Class. `flatwater train erl --env X`
+    is the same command; `flatwater train erl` without --env evolves traders.
+    """,
+    plan=later("flatwater.recipes.evolve.run:plan"),
+    compose=later("flatwater.recipes.evolve.run:compose"),
+    policy=later("flatwater.recipes.evolve.policy:policy_of"),
+    layout=LAYOUT,
+    curves={"fitness, mean": "fitness/mean", "champion": "champion/return"},
+    journal="lineage",
+    players="players",
+    trained="champion",
+    title="{episodes} {split} episodes of at most {steps} steps in {env}",
+    said=("episodes", "split", "env", "steps", "note"),
+    headline=Headline("champion's return", "return", "{:.2f}", "random", "{} by chance"),
+    numbers=(
+        Number("return", "return", "{:.2f}"),
+        Number("dev", "deviation", "{:.2f}"),
+        Number("worst", "worst", "{:.2f}"),
+        Number("best", "best", "{:.2f}"),
+    ),
+    trained_on=lambda settings: str(settings.get("env")),
+)

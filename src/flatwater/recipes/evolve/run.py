@@ -1,0 +1,120 @@
+"""From a configuration to a trainer of a population in an environment: worlds, networks, state, phases."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flatwater.envs.split_seeds import FIRST_SEEDS
+from flatwater.envs.world import described
+from flatwater.memory.ledger import Effort
+from flatwater.memory.planner import Plan, refuse
+from flatwater.metrics.alarms import Alarm, not_finite, not_finite_metrics, skipped_steps
+from flatwater.recipes.evolve.config import EvolveRunConfig
+from flatwater.recipes.evolve.plan import plan_population
+from flatwater.recipes.evolve.score import as_json, score_champion
+from flatwater.recipes.evolve.worlds import build_worlds
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import allocated
+from flatwater.runs.run import Run
+from flatwater.trainers.evolve.numbers import lineage_record
+from flatwater.trainers.evolve.play import PARTS, Player
+from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, rebuild_
+from flatwater.trainers.evolve.state import build_population, build_setup
+from flatwater.trainers.evolve.trial import Stage
+from flatwater.trainers.profile import Profile
+
+
+@dataclass(frozen=True)
+class EvolveRun(Run):
+    """A population in its environment, ready to train or to be restored."""
+
+    config: EvolveRunConfig
+    plan: Plan
+    trainer: EvolveTrainer
+
+    def describe(self) -> str:
+        """Members, algorithm and world."""
+        config = self.config
+        members = f"{config.population.size} members ({config.learner.algorithm})"
+        return f"{members} in {config.env}: {described(self.trainer.setup.spaces)}"
+
+    def data(self) -> dict[str, Any]:
+        """What is seen and done: a world of another version may differ."""
+        spaces = self.trainer.setup.spaces
+        return {"obs": list(spaces.obs), "bounds": [list(each) for each in spaces.bounds or ()]}
+
+    def rebuild_(self) -> None:
+        """Bring the worlds to where they were: their episodes are played again.
+
+        Raises:
+            CheckpointError: an episode comes out otherwise.
+        """
+        rebuild_(self.trainer)
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
+        """Weights and numbers that are not finite, and steps that were left out."""
+        learner, config = self.trainer.run.learner, self.config
+        weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
+        skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
+        taken = config.steps * config.learner.own.updates * len(learner.trained)
+        return [
+            *not_finite(round_, weights),
+            *not_finite_metrics(round_, dict(metrics)),
+            *skipped_steps(round_, skipped, taken),
+        ]
+
+    def parts(self) -> Mapping[str, Effort]:
+        """What the parts of a step took in this generation, in transitions, so that one that slows down is named."""
+        profile = self.trainer.profile
+        return {
+            f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, None)
+            for part in profile.parts
+            if profile.steps
+        }
+
+    def record(self) -> Mapping[str, Any]:
+        """Who is in each slot."""
+        return lineage_record(self.trainer.run)
+
+    def live_envs(self) -> int:
+        """Environments of both worlds."""
+        setup = self.trainer.setup
+        return setup.spaces.envs + setup.trial.envs
+
+    def too_early(self) -> str:
+        """There is a champion once a generation has been evaluated."""
+        crowned = int(self.trainer.run.lineage.ids[-1]) >= 0
+        return "" if crowned else "no generation has been evaluated yet, so there is no champion"
+
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """The champion against random actions, on held-out or holdout episodes."""
+        split = "holdout" if holdout else "held-out"
+        players = score_champion(self.trainer, FIRST_SEEDS[split])
+        return as_json(self.config, self.trainer, players, split)
+
+
+def compose(config: EvolveRunConfig) -> EvolveRun:
+    """Build the worlds and allocate the run whole.
+
+    Raises:
+        ConfigError: the configuration does not fit the machine, or there is no such environment.
+        MemoryLimitError: the run would hold more than there is; names its largest owners.
+    """
+    device, worlds = find_device(config.device), build_worlds(config)
+    plan = plan_population(config, worlds, device)
+    if not config.start_over_budget:
+        refuse(plan)
+    setup = build_setup(config, worlds.training.spaces, worlds.trial.spaces, device)
+    run = allocated(lambda: build_population(setup), plan)
+    profile = Profile(PARTS)
+    player, stage = Player(setup, run, worlds.training, profile), Stage(setup, run, worlds.trial)
+    return EvolveRun(config, plan, build_trainer(setup, run, player, stage, profile))
+
+
+def plan(config: EvolveRunConfig) -> Plan:
+    """What a run would hold.
+
+    Raises:
+        ConfigError: the configuration does not fit the machine, or there is no such environment.
+    """
+    return plan_population(config, build_worlds(config), find_device(config.device))

@@ -1,0 +1,73 @@
+"""The champion against random actions, on episodes that nothing was learned from and no champion was chosen on."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from flatwater.envs.split_seeds import NOTES
+from flatwater.envs.worlds import build_teacher
+from flatwater.metrics.figures import finite
+from flatwater.recipes.evolve.config import EvolveRunConfig
+from flatwater.runs.facts import versions
+from flatwater.trainers.evolve.round import EvolveTrainer
+
+CHAMPION, RANDOM = "champion", "random"
+Returns = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def score_champion(trainer: EvolveTrainer, first_seed: int) -> dict[str, Returns]:
+    """What champion and random actions earn in each episode; the generators are put back as they were.
+
+    Args:
+        trainer: between two rounds.
+        first_seed: the episodes' seeds begin here.
+    """
+    run, stage, steps = trainer.run, trainer.stage, trainer.setup.trial.steps
+    rng = run.generators["random"]
+    before = rng.get_state()
+    random = build_teacher("random", stage.world, rng)
+    seeds = first_seed + np.arange(trainer.setup.trial.envs, dtype=np.int64)
+
+    def played(step_: Callable[[], None]) -> Returns:
+        stage.begin_(seeds)
+        for _ in range(steps):
+            step_()
+        return run.trial.paid.double().numpy().copy()
+
+    players = {CHAMPION: played(stage.champion_step_), RANDOM: played(lambda: stage.random_step_(random))}
+    rng.set_state(before)
+    return players
+
+
+def as_json(
+    config: EvolveRunConfig, trainer: EvolveTrainer, players: Mapping[str, Returns], split: str
+) -> dict[str, Any]:
+    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    run, spaces = trainer.run, trainer.setup.trial
+    return {
+        "trainer": config.trainer,
+        "split": split,
+        "env": config.env,
+        "algorithm": config.learner.algorithm,
+        "episodes": spaces.envs,
+        "steps": spaces.steps,
+        "players": {
+            name: {
+                "return": finite(float(paid.mean())),
+                "deviation": finite(float(paid.std())),
+                "worst": finite(float(paid.min())),
+                "best": finite(float(paid.max())),
+            }
+            for name, paid in players.items()
+        },
+        "champion_born": int(run.lineage.born[-1]),
+        "generations": trainer.progress.round,
+        "population": config.population.size,
+        "transitions": run.transitions,
+        "updates": run.learner.tally.updates,
+        "seed": config.seed,
+        "threads": config.threads,
+        "versions": versions(),
+        "note": NOTES[split],
+    }

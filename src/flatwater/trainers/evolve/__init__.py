@@ -1,0 +1,1 @@
+"""A population of continuous policies in any environment: play and learn, evaluate, evolve."""

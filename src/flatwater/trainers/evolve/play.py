@@ -1,0 +1,124 @@
+"""Playing and learning: one step of every environment, then updates of every member from what all have played."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.algorithms.api import Draw, perturb
+from flatwater.envs.split_seeds import HELD_OUT
+from flatwater.envs.world import Array, Spaces, World
+from flatwater.nets.stack import views
+from flatwater.replay.batch import Batch
+from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
+from flatwater.trainers.episodes import begin_, build_outcome, step_
+from flatwater.trainers.evolve.state import Population, Setup
+from flatwater.trainers.profile import Profile
+
+PARTS = ("actor", "env", "store", "update")
+"""Of a step, in the order in which the profile shows them."""
+
+
+class Scale:
+    """From actions in [-1, 1] to those of a world."""
+
+    def __init__(self, spaces: Spaces) -> None:
+        low, high = np.array(spaces.bounds, np.float32).T
+        self._low, self._high = low, high
+        self._middle, self._half = (low + high) / 2, (high - low) / 2
+
+    def __call__(self, action: Float[Tensor, "*any A"]) -> Array:
+        """Within the bounds, also where rounding would leave them."""
+        found: Array = np.clip(action.cpu().numpy() * self._half + self._middle, self._low, self._high)
+        return found
+
+
+class Player:
+    """The world that a population learns in, with the arrays that it writes into, bound once."""
+
+    def __init__(self, setup: Setup, run: Population, world: World, profile: Profile) -> None:
+        """Bind views; nothing is begun.
+
+        Args:
+            setup: of the run.
+            run: its state; where it is in an episode, the world has to be as well (`rebuild_`).
+            world: whose spaces are the setup's.
+            profile: is told what each part of a step takes.
+        """
+        self._setup, self._run, self._profile = setup, run, profile
+        self.world = world
+        self.seen: Array = run.coming.numpy()[:, None]
+        self._outcome = build_outcome(setup.spaces.envs, 1)
+        self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
+        self._scale = Scale(setup.spaces)
+        self._learn_ = bind_learning(setup, run)
+
+    def step_(self, number: int) -> None:
+        """Step `number` of the generation."""
+        run, config, profile = self._run, self._setup.config, self._profile
+        if number == 0:
+            profile.clear_()
+        profile.begin_()
+        if run.transitions == 0:
+            self._begin_(np.ones(len(run.coming), np.bool_))
+        action = self._act()
+        profile.mark_("actor")
+        ended = step_(self.world, run.episodes, self._scale(action)[:, None], self.seen, self._outcome)
+        profile.mark_("env")
+        reward, terminated, truncated = (torch.from_numpy(each[:, 0]) for each in self._outcome)
+        append_(run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming)
+        run.transitions += len(action)
+        if ended.any():
+            which = torch.from_numpy(ended)
+            run.ended[0].add_(int(ended.sum()))
+            run.ended[1].add_(run.episodes.returns[which].double().sum())
+            self._begin_(ended)
+        profile.steps += len(action)
+        profile.mark_("store")
+        if run.transitions >= config.replay.warmup:
+            for _ in range(config.learner.own.updates):
+                self._learn_()
+        profile.mark_("update")
+
+    def _act(self) -> Float[Tensor, "N A"]:
+        """What members do, so that something can be learned from it; any action before the first update."""
+        setup, run = self._setup, self._run
+        config, device = setup.config, setup.device
+        if run.transitions < config.replay.warmup:
+            shape = (len(run.coming), len(setup.spaces.actions))
+            return torch.rand(shape, generator=run.generators["warmup"], device=device).mul_(2).sub_(1)
+        obs = run.coming.to(device).view(config.population.size, config.population.envs, -1)
+        explore = setup.algorithm.explorer(config.learner, run.learner, perturb)
+        with torch.no_grad():
+            return explore(setup.nets.actor, self._actors, obs, run.generators["exploration"]).flatten(0, 1)
+
+    def _begin_(self, which: Array) -> None:
+        run = self._run
+        seeds = torch.randint(HELD_OUT, (len(which),), generator=run.generators["world seeds"]).numpy()
+        begin_(self.world, run.episodes, which, seeds, self.seen)
+        envs = torch.from_numpy(which).nonzero().squeeze(1)
+        start_(run.ring, envs.to(self._setup.device), run.coming[envs])
+
+
+def bind_learning(setup: Setup, run: Population) -> Callable[[], None]:
+    """One update of every member, each from a draw of its own from what all have played."""
+    config = setup.config
+    update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, config.population.size)])
+    shape = (config.population.size, config.learner.micro_batches, config.learner.own.batch_size)
+
+    def micro_batch(drawn: Drawn, g: int) -> Draw:
+        def gathered(low: int, high: int) -> Batch:
+            weight = None if drawn.weight is None else drawn.weight[low:high, g]
+            return gather(run.ring, drawn.index[low:high, g], weight)
+
+        return gathered
+
+    def learn_() -> None:
+        drawn = draw(run.ring, shape, run.generators["replay"])
+        td_error = update_([micro_batch(drawn, g) for g in range(shape[1])])
+        if config.replay.prioritised and td_error is not None:
+            set_priorities_(run.ring, drawn.index, td_error)
+
+    return learn_

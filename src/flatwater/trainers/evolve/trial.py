@@ -1,0 +1,72 @@
+"""Episodes without noise: one in each environment of a world of its own."""
+
+import numpy as np
+import torch
+
+from flatwater.algorithms.api import Actor
+from flatwater.envs.split_seeds import HELD_OUT
+from flatwater.envs.world import Array, Teacher, World
+from flatwater.nets.stack import Params, views
+from flatwater.trainers.episodes import begin_, build_outcome, count_
+from flatwater.trainers.evolve.play import Scale
+from flatwater.trainers.evolve.state import Population, Setup
+
+
+class Stage:
+    """The world of these episodes."""
+
+    def __init__(self, setup: Setup, run: Population, world: World) -> None:
+        """Bind views.
+
+        Args:
+            setup: of the run.
+            run: its state.
+            world: whose spaces are those of the setup's trial.
+        """
+        self._setup, self._run = setup, run
+        self.world = world
+        self.seen: Array = run.trial.obs.numpy()[:, None]
+        self._outcome = build_outcome(setup.trial.envs, 1)
+        self._actors = views(run.learner.actor, setup.nets.actor.layout)
+        self._scale = Scale(setup.spaces)
+        self._random = np.zeros((setup.trial.envs, 1, *setup.trial.action_shape), np.float32)
+
+    def fitness_step_(self, number: int) -> None:
+        """Step `number` of every member's episodes and the champion's, all on the same seeds."""
+        run, episodes = self._run, self._setup.config.evaluation.episodes
+        if number == 0:
+            seeds = torch.randint(HELD_OUT, (episodes,), generator=run.generators["trial seeds"])
+            self.begin_(seeds.repeat(self._setup.config.population.size + 1).numpy())
+        self._play_(self._act(self._setup.nets.actor, self._actors))
+
+    def champion_step_(self) -> None:
+        """The champion acts in all environments."""
+        self._play_(self._act(self._setup.nets.actor, {name: weight[-1:] for name, weight in self._actors.items()}))
+
+    def random_step_(self, teacher: Teacher) -> None:
+        """Any action in all environments."""
+        teacher.step_batch(self.seen, self._random)
+        self._play_(self._random)
+
+    def begin_(self, seeds: Array) -> None:
+        """Begin an episode in every environment."""
+        trial = self._run.trial
+        trial.done.zero_()
+        trial.paid.zero_()
+        begin_(self.world, trial.episodes, np.ones(len(seeds), np.bool_), seeds, self.seen)
+
+    def _act(self, actor: Actor, params: Params) -> Array:
+        trial, setup = self._run.trial, self._setup
+        rows = len(next(iter(params.values())))
+        with torch.no_grad():
+            action = actor(params, trial.obs.to(setup.device).view(rows, -1, *setup.trial.obs))
+        return self._scale(action.flatten(0, 1))[:, None]
+
+    def _play_(self, action: Array) -> None:
+        """One step; nothing where all episodes have ended. One that has ended alone plays on uncounted."""
+        trial = self._run.trial
+        if bool(trial.done.all()):
+            return
+        ended = count_(self.world, trial.episodes, action, self.seen, self._outcome, done=trial.done, paid=trial.paid)
+        if ended.any() and not bool(trial.done.all()):
+            begin_(self.world, trial.episodes, ended, trial.episodes.seeds.numpy().copy(), self.seen)
