@@ -13,11 +13,11 @@ import pytest
 
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.diagnose.garbage import Search
-from flatwater.memory.diagnose.investigation import STILL
 from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.objects.census import Censuses
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.series.readings import Reading
+from flatwater.memory.thresholds import SHIPPED
 
 MIB = 1 << 20
 
@@ -185,7 +185,7 @@ def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monito
         monitor.observe(grown(number, 2 * min(number, 8)))
         assert monitor._tracer is not None
         traced += monitor._tracer.running
-    assert traced <= 1 + STILL
+    assert traced <= 1 + SHIPPED.investigating.still
 
 
 def test_a_census_goes_on_between_two_steps(user: Any) -> None:

@@ -10,7 +10,10 @@ from flatwater.memory.diagnose.owners import Owner
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.series.slowdown import Slowdown
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.units import format_bytes
+
+OWNING = SHIPPED.owning
 
 _BY_VERDICT: dict[Verdict, str] = {
     "leak": "Drop what is not needed any more, or bound it: collections.deque(maxlen=...) keeps the newest.",
@@ -56,13 +59,6 @@ def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool 
         return BASE
     return _BY_KIND.get(kind, _BY_VERDICT[verdict]) if verdict == "leak" else _BY_VERDICT[verdict]
 
-
-MOST = 5
-"""Findings told at one time."""
-LEAST_SHARE = 0.05
-"""Of the growth of the whole process; what explains less is not told."""
-EXPLAINED = 0.8
-"""Of the growth: with so much of it explained, the rest is taken for noise."""
 
 UNEXPLAINED: dict[Verdict, tuple[str, str]] = {
     "retention": ("the C allocator", "bytes that are freed and kept"),
@@ -218,14 +214,14 @@ def foremost(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
     held = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
     kept = [found for found in findings if _worth_telling(found, held)]
     kept.sort(key=lambda found: -found.bytes_per_step)
-    return [replace(found, limit_step=None if found.verdict == "slowdown" else at) for found in kept[:MOST]]
+    return [replace(found, limit_step=None if found.verdict == "slowdown" else at) for found in kept[: OWNING.told]]
 
 
 def _worth_telling(found: Finding, held: float) -> bool:
     """Whether a finding explains enough. What is freed between blocks that a larger owner keeps is that one's doing."""
     if found.verdict == "retention" and found.bytes_per_step < held:
         return False
-    return found.share >= LEAST_SHARE or found.verdict == "slowdown"
+    return found.share >= OWNING.told_share or found.verdict == "slowdown"
 
 
 def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
@@ -251,7 +247,7 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
 def _rate(findings: Sequence[Finding], growth: Growth) -> float:
     """Bytes per step of the whole process: of all findings where they explain it, else as measured."""
     known = sum(found.bytes_per_step for found in findings)
-    return known if known >= EXPLAINED * growth.whole.per_step else growth.whole.per_step
+    return known if known >= OWNING.explained * growth.whole.per_step else growth.whole.per_step
 
 
 def _share(rate: float, growth: Growth) -> float:

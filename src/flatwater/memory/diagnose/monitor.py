@@ -26,7 +26,7 @@ from flatwater.memory.diagnose.investigation import (
     waits_,
     wants_garbage,
 )
-from flatwater.memory.diagnose.judge import CYCLIC, EXPLAINED, foremost
+from flatwater.memory.diagnose.judge import CYCLIC, foremost
 from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
 from flatwater.memory.diagnose.owners import find_owners
@@ -35,25 +35,11 @@ from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import process_seconds
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Slope
+from flatwater.memory.thresholds import SHIPPED
+
+CASE, OWNING = SHIPPED.investigating, SHIPPED.owning
 
 __all__ = ["Monitor", "Reading"]
-
-HEADROOM = 0.1
-"""Part of the limit that must be free for tracing, which takes memory itself."""
-PATIENT = 8
-"""Readings after a suspicion to prove a drift, which may come in stairs."""
-LAST = 2.0
-"""Seconds at the end for which a search for cyclic garbage is waited for."""
-TRACED, LONGEST_TRACE = 3, 16
-"""Looks at an owner that has grown, the first of them untraced, and looks in all, after which it has no line."""
-LONGEST_TRACED = 0.2
-"""Seconds that a census may take for which tracing waits, where one is needed to see what is new."""
-PAGE = 4096
-"""Bytes per step below which an owner is not told on demand."""
-QUIET = 2
-"""Readings without suspicion after a look that found nothing, and five times as many after one that found something;
-doubled each time."""
-LONGEST_QUIET = 64
 
 
 class Monitor:
@@ -84,7 +70,7 @@ class Monitor:
         self._may_trace = True
         self._found: dict[str, Finding] = {}
         self._quiet = 0
-        self._patience = QUIET
+        self._patience = CASE.quiet
 
     @property
     def tracing(self) -> bool:
@@ -149,7 +135,12 @@ class Monitor:
         if self._last is not None:
             self._news(slower_at_the_end(self._record, self._last, self._unit))
         case = self._case
-        if case is not None and case.search is not None and self._last is not None and case.search.ended(LAST):
+        if (
+            case is not None
+            and case.search is not None
+            and self._last is not None
+            and case.search.ended(CASE.last_search)
+        ):
             self._news(self._look(case, self._last))
         if self._case is not None and self._case.found:
             self._news(self._case.found)
@@ -165,7 +156,7 @@ class Monitor:
             self.censuses.drop()
             self.censuses.seconds = inf
             owners = self._owners(self._first, growth, slope) or []
-            self._news([finding for finding in owners if finding.bytes_per_step >= PAGE])
+            self._news([finding for finding in owners if finding.bytes_per_step >= CASE.page])
         return self.findings()
 
     def examine(self) -> None:
@@ -209,14 +200,14 @@ class Monitor:
 
     @staticmethod
     def _room(reading: Reading) -> bool:
-        return reading.limit is None or reading.limit - reading.resident >= HEADROOM * reading.limit
+        return reading.limit is None or reading.limit - reading.resident >= CASE.headroom * reading.limit
 
     def _look(self, case: Investigation, reading: Reading) -> list[Finding]:
         """Compare the census with the one before, and say what grew; or wait for another, or for its line."""
         growth = self._record.growth(reading, self._unit)
         drifts, slope = drift_of(self._record, self._found, reading)
         case.proven = case.proven or drifts  # a tracer's own memory may hide it at the next look
-        if not (case.proven or case.demanded) and case.waited < PATIENT:
+        if not (case.proven or case.demanded) and case.waited < CASE.patience:
             case.waited += 1
             return []
         if self.tracing and self._room(reading) and (held_(case) or waits_(case, self._tracer)):
@@ -226,9 +217,9 @@ class Monitor:
         if found is None:  # it is not waited for while the program is slow
             return []
         known = sum(finding.bytes_per_step for finding in found)
-        explained = case.proven and known >= EXPLAINED * slope.low  # the growth is no surer than its interval
+        explained = case.proven and known >= OWNING.explained * slope.low  # the growth is no surer than its interval
         if case.demanded:
-            found = [finding for finding in found if finding.bytes_per_step >= PAGE]
+            found = [finding for finding in found if finding.bytes_per_step >= CASE.page]
         elif not case.proven:
             found = []
         elif self._wait(case, reading, found, explained=explained):
@@ -251,7 +242,7 @@ class Monitor:
             return None
         case.looks += 1
         case.seen = found
-        rest = case.proven and sum(finding.bytes_per_step for finding in found) < EXPLAINED * slope.low
+        rest = case.proven and sum(finding.bytes_per_step for finding in found) < OWNING.explained * slope.low
         if rest and self._room(reading) and search_(case, self._roots, self._tracer, reading.step):
             return None
         leave_(case)
@@ -263,10 +254,10 @@ class Monitor:
         Nothing is traced, and so slowed down, before an owner is proven.
         """
         again = case.traced > 0  # tensors may lie deep in objects, and objects may be made of tensors
-        if found and found[0].made_at is None and case.traced < TRACED and case.looks < LONGEST_TRACE:
+        if found and found[0].made_at is None and case.traced < CASE.traced and case.looks < CASE.longest_trace:
             case.traced += case.grew  # nothing was made in the others
             uncounted = found[0].owner == CYCLIC or case.traced_owner is not None  # no census is needed for it
-            quick = uncounted or self.censuses.took <= LONGEST_TRACED
+            quick = uncounted or self.censuses.took <= CASE.longest_traced
             return quick and self._trace(reading, tensors=case.tensors or again, objects=not case.tensors or again)
         return not explained and case.looks < most_looks(self._record)
 
@@ -281,8 +272,8 @@ class Monitor:
         return judged_(case, self._tracer, owners, growth=growth, drift=slope)
 
     def _rest(self, found: Sequence[Finding]) -> None:
-        self._quiet = self._patience * (5 if found else 1)
-        self._patience = min(2 * self._patience, LONGEST_QUIET)
+        self._quiet = self._patience * (CASE.quiet_found if found else 1)
+        self._patience = min(2 * self._patience, CASE.longest_quiet)
 
     # --- what is known ---
 

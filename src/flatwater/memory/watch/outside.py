@@ -16,8 +16,11 @@ from flatwater.memory.diagnose.finding import Finding, Verdict, fingerprint
 from flatwater.memory.diagnose.judge import foremost, judge_rest
 from flatwater.memory.probes.mappings import descendants
 from flatwater.memory.probes.proc import available_bytes, command_of, counters_of
-from flatwater.memory.series.readings import MIB, Growth
+from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Series, Slope, drifting
+from flatwater.memory.thresholds import SHIPPED
+
+DRIFT = SHIPPED.drift
 
 LOOKS = 40
 """Readings, spread over the time."""
@@ -115,7 +118,7 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
     found, explained = list[Finding](), 0.0
     for name, series in looks.series.items():
         verdict, owner, what = KINDS[name]
-        drift = drifting(series.steps, series.values, least=MIB)
+        drift = drifting(series.steps, series.values, least=DRIFT.least_bytes)
         if drift is not None:
             found.append(_named(judge_rest(verdict, drift, growth), owner, what))
             explained += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
@@ -127,7 +130,7 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
         "readings": len(steps),
         "resident_bytes": now,
         "resident_growth_bytes": grown,
-        "explained_share": round(min(1.0, explained / grown), 4) if grown > MIB else 1.0,
+        "explained_share": round(min(1.0, explained / grown), 4) if grown > DRIFT.least_bytes else 1.0,
         "cost": {"cpu_share": 0.0, "bytes": 0},
         "processes": 1,
         "findings": [each.to_json() for each in foremost(found, growth)],

@@ -18,25 +18,24 @@ from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.series.readings import Reading
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import Row, converted, has_grown, keep_, mostly_held, scale_of
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.measured import Marks, mark_
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
-from flatwater.memory.watch.pages import LARGE, Pages, find_
+from flatwater.memory.watch.pages import Pages, find_
 from flatwater.memory.watch.reading import Allocator, Rates, read_now
 from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
 
+ENDING, FILLING = SHIPPED.ending, SHIPPED.filling
+
 SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
 LONG = 0.005
 """CPU seconds of a reading in which there was more to do than to read."""
-LAST = 0.5
-"""Seconds that the last census may take."""
-FEW = 12
-"""Readings up to which a program that ends is judged by what grew since its beginning."""
 
 
 class ProcessWatch:
@@ -191,7 +190,7 @@ class ProcessWatch:
     def _search(self, reading: Reading) -> None:
         """Have a census taken for large arrays, whenever the growth has doubled, and to weigh owners now and then."""
         grown = reading.resident - self._rows[0].reading.resident - reading.owned_bytes
-        arrays = grown >= max(LARGE, 2 * self._searched)
+        arrays = grown >= max(FILLING.large, 2 * self._searched)
         owners = reading.step >= self._marks.due and bool(self._held())
         if arrays or owners:
             self._monitor.count()
@@ -205,7 +204,7 @@ class ProcessWatch:
         if self._rows:
             last = self._rows[-1].reading
             grown = last.resident - self._rows[0].reading.resident - last.owned_bytes
-            self._searched = max(grown, LARGE // 2)
+            self._searched = max(grown, FILLING.large // 2)
 
     def _weigh(self) -> None:
         """Weigh what was found at the last reading, which is taken now."""
@@ -214,7 +213,7 @@ class ProcessWatch:
         if reading.step > self._rows[-1].reading.step and not self._monitor.tracing:
             self._monitor.observe(reading, trace=False)
             self._keep(reading, monotonic() - self._pace.began)
-            self._monitor.count(seconds=LAST)
+            self._monitor.count(seconds=ENDING.last_census)
 
     def _keep(self, reading: Reading, seconds: float) -> None:
         keep_(self._rows, Row(seconds, dict(self.boundaries.counts), reading, self._own, dict(self.boundaries.seconds)))
@@ -238,12 +237,12 @@ class ProcessWatch:
         Args:
             alive: whether the program is still in its loop, so that what was found can be weighed for the last time.
         """
-        if alive and self._rows and self._held() and self._monitor.censuses.took <= LAST:
+        if alive and self._rows and self._held() and self._monitor.censuses.took <= ENDING.last_census:
             self._weigh()
         self._monitor.settle()
         known = self.findings()
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
-        unsure = not self._monitor.investigating if self._ticking else len(self._rows) > FEW
+        unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few
         if known or unsure or len(self._rows) < REGULAR:
             return known
         if not has_grown(self._rows):

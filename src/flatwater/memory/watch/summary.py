@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.diagnose.judge import MOST, limit_step
+from flatwater.memory.diagnose.judge import limit_step
 from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import (
     Row,
     Scale,
@@ -22,6 +23,8 @@ from flatwater.memory.watch.measured import Marks, weighed
 from flatwater.memory.watch.parts import named
 from flatwater.memory.watch.reading import unseen_in
 from flatwater.memory.watch.workers import OWNER, Workers, finding_of
+
+OWNING = SHIPPED.owning
 
 
 def going_on(
@@ -45,7 +48,7 @@ def going_on(
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
     kept = [replace(each, limit_step=None if each.verdict == "slowdown" else at) for each in kept]
     of_workers = finding_of(workers, whole)
-    return kept if of_workers is None else [*kept[: MOST - 1], of_workers]
+    return kept if of_workers is None else [*kept[: OWNING.told - 1], of_workers]
 
 
 def summary_of(

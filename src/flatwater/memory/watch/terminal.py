@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from flatwater.memory.diagnose.finding import LABEL, WIDTH, Finding
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.units import format_bytes, format_duration
 
-MOST = 5
+OWNING = SHIPPED.owning
 
 
 def lines_of(summary: dict[str, Any], against: dict[str, Any] | None = None) -> Iterator[str]:
@@ -19,11 +20,11 @@ def lines_of(summary: dict[str, Any], against: dict[str, Any] | None = None) -> 
     """
     findings = [Finding.from_json(found) for found in summary["findings"]]
     yield _head(summary, len(findings))
-    for finding in findings[:MOST]:
+    for finding in findings[: OWNING.told]:
         yield ""
         yield from finding.tell()
-    if len(findings) > MOST:
-        yield f"{len(findings) - MOST} more are in the JSON"
+    if len(findings) > OWNING.told:
+        yield f"{len(findings) - OWNING.told} more are in the JSON"
     if against is not None:
         yield ""
         yield from _compared(findings, [Finding.from_json(found) for found in against["findings"]])
