@@ -24,7 +24,6 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 class Investigation:
     """A census that waits for the next one."""
 
-    demanded: bool
     before: Census | None = None
     """None until it is taken."""
     since: int = 0
@@ -69,7 +68,7 @@ def remember_(case: Investigation, first: Owner, holding: Holding) -> None:
     """Note what the foremost owner was at this look. Its container is held on to until the next one."""
     case.grew, case.length = first.length != case.length, first.length
     case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
-    if first.kind in ITEMISED and not case.demanded:
+    if first.kind in ITEMISED:
         case.traced_owner = first.container, holding
 
 
@@ -148,9 +147,9 @@ def search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int)
     return case.search is not None
 
 
-def leave_(case: Investigation | None) -> None:
+def leave_(case: Investigation) -> None:
     """Stop the search that goes on."""
-    if case is not None and case.search is not None:
+    if case.search is not None:
         case.search.stop()
         case.search = None
 
