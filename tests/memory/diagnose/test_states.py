@@ -24,6 +24,12 @@ LOOKED = (Event.LOOKED, State.LOOKING, Action.JUDGE)
 TRACE = (Event.NO_LINE, State.TRACING, Action.TRACE)
 WALKS = {
     "nothing was proven": [LOOKED, (Event.UNPROVEN, State.WATCHING, Action.LEAVE)],
+    "native growth that becomes sure later": [
+        LOOKED,
+        (Event.DONE, State.WATCHING, Action.TELL),
+        (Event.READING, State.WATCHING, Action.NOTICE),
+        (Event.UNTOLD, State.WATCHING, Action.TELL_REST),
+    ],
     "an owner with its line": [
         LOOKED,
         TRACE,

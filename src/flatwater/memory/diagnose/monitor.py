@@ -72,6 +72,8 @@ class Monitor:
         self._found: dict[str, Finding] = {}
         self._news: list[Finding] = []
         """Found at this reading."""
+        self._open = False
+        """Whether the last investigation explained too little: the record is asked again at each reading."""
         self._quiet = 0
         self._patience = CASE.quiet
         self._slope = recent_slope(self._record.unaccounted)
@@ -88,6 +90,7 @@ class Monitor:
             Action.JUDGE: self._judge,
             Action.TRACE: self._trace,
             Action.TELL: self._tell,
+            Action.TELL_REST: self._tell_rest,
             Action.LEAVE: self._leave,
         }
 
@@ -161,20 +164,27 @@ class Monitor:
         if self.state is not State.WATCHING:
             self._news += self._case.found
         self._known()
+        if self._open or self.investigating:
+            self._news += self._rest_of(self._last)
+            self._known()
 
     def conclude(self) -> list[Finding]:
         """What can be said now, when there is no step to wait for: all findings, else what grew since the beginning."""
         self.settle()
-        if self._last is None or self._first.before is None:
-            return []
-        if not self._found and self._last.step > self._first.since:
-            slope = recent_slope(self._record.unaccounted)
-            self.censuses.drop()
-            self.censuses.seconds = inf
-            owners = self._owners(self._first, self._growth(self._last), slope) or []
-            self._news += [finding for finding in owners if finding.bytes_per_step >= CASE.page]
+        if not self.findings():
+            self._news += self.since_beginning()
             self._known()
         return self.findings()
+
+    def since_beginning(self) -> list[Finding]:
+        """The containers that gained since the first census: no proof that they go on, as nothing was read between."""
+        if self._last is None or self._first.before is None or self._last.step <= self._first.since:
+            return []
+        self.censuses.drop()
+        self.censuses.seconds = inf
+        slope = recent_slope(self._record.unaccounted)
+        owners = self._owners(self._first, self._growth(self._last), slope) or []
+        return [finding for finding in owners if finding.bytes_per_step >= CASE.page]
 
     def close(self) -> None:
         """Stop tracing, and leave the census and the search that are under way."""
@@ -189,6 +199,8 @@ class Monitor:
         """Stay as it is until the next reading."""
 
     def _notice(self, reading: Reading) -> Event | None:
+        if self._open and self._rest_of(reading):
+            return Event.UNTOLD
         self._quiet -= 1
         if self._quiet < 0 and suspicious(self._record, self._found, reading):
             self._case = Investigation()
@@ -278,20 +290,31 @@ class Monitor:
             known = sum(finding.bytes_per_step for finding in found)
             found = found + native(self._record, reading, self._growth(reading), known)
         self._news += found
-        self._rest(found)
+        self._open = not self._explains(found)
+        self._rest(explained=not self._open)
+
+    def _tell_rest(self, reading: Reading) -> None:
+        self._news += self._rest_of(reading)
+        self._open = False
 
     def _leave(self, _reading: Reading) -> None:
-        self._rest([])
+        self._rest(explained=False)
 
-    def _rest(self, found: Sequence[Finding]) -> None:
+    def _rest(self, *, explained: bool) -> None:
         self._case = Investigation()
-        self._quiet = self._patience * (CASE.quiet_found if found else 1)
+        self._quiet = self._patience * (CASE.quiet_found if explained else 1)
         self._patience = min(2 * self._patience, CASE.longest_quiet)
 
     # --- evidence ---
 
     def _growth(self, reading: Reading) -> Growth:
         return self._record.growth(reading, self._unit)
+
+    def _rest_of(self, reading: Reading) -> list[Finding]:
+        """Native growth, as far as nothing that is known explains it: the record goes on when an investigation ends."""
+        held = (found for found in self._found.values() if found.holders or found.verdict in {"native", "leak"})
+        known = sum(found.bytes_per_step for found in held)
+        return native(self._record, reading, self._growth(reading), known)
 
     def _explains(self, found: Sequence[Finding]) -> bool:
         """Whether findings have most of the growth, which is no surer than its interval."""

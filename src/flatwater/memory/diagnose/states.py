@@ -24,6 +24,7 @@ class Event(Enum):
 
     READING = "a reading was taken"
     SUSPICION = "memory that nothing explains rises lately"
+    UNTOLD = "the record is sure of native growth that the last investigation did not explain"
     COUNTED = "the census is there"
     DUE = "it is time to look"
     LOOKED = "what grew is known, as far as it can be"
@@ -49,6 +50,7 @@ class Action(Enum):
     JUDGE = "decide whether another look is worth it"
     TRACE = "trace allocations"
     TELL = "tell what was found, with the rest that no object holds"
+    TELL_REST = "tell the rest that no object holds"
     LEAVE = "tell nothing, and rest"
 
 
@@ -57,6 +59,7 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (State.BEGINNING, Event.COUNTED): (State.WATCHING, Action.KEEP),
     (State.WATCHING, Event.READING): (State.WATCHING, Action.NOTICE),
     (State.WATCHING, Event.SUSPICION): (State.COUNTING, Action.COUNT),
+    (State.WATCHING, Event.UNTOLD): (State.WATCHING, Action.TELL_REST),
     (State.COUNTING, Event.READING): (State.COUNTING, Action.COUNT),
     (State.COUNTING, Event.COUNTED): (State.PROVING, Action.KEEP),
     (State.PROVING, Event.READING): (State.PROVING, Action.PROVE),

@@ -19,8 +19,9 @@ from flatwater.memory.probes.proc import available_bytes, command_of, counters_o
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Series, Slope, drifting
 from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.outcome import Outcome, State
 
-DRIFT = SHIPPED.drift
+DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
 
 LOOKS = 40
 """Readings, spread over the time."""
@@ -122,6 +123,11 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
         if drift is not None:
             found.append(_named(judge_rest(verdict, drift, growth), owner, what))
             explained += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
+    share = min(1.0, explained / grown) if grown > DRIFT.least_bytes else 1.0
+    rest = round((1 - share) * grown)
+    open_ = rest >= ENDING.open_bytes
+    state: State = "grows" if found else "unexplained" if open_ else "flat"
+    outcome = Outcome(state, rest if open_ else 0, UNSEEN if open_ else (), (INSIDE,) if open_ else ())
     return {
         "program": program,
         "unit": "second",
@@ -130,7 +136,8 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
         "readings": len(steps),
         "resident_bytes": now,
         "resident_growth_bytes": grown,
-        "explained_share": round(min(1.0, explained / grown), 4) if grown > DRIFT.least_bytes else 1.0,
+        "explained_share": round(share, 4),
+        "outcome": outcome.to_json(),
         "cost": {"cpu_share": 0.0, "bytes": 0},
         "processes": 1,
         "findings": [each.to_json() for each in foremost(found, growth)],

@@ -19,10 +19,11 @@ from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.thresholds import SHIPPED
-from flatwater.memory.watch.books import Row, converted, has_grown, keep_, mostly_held, scale_of
+from flatwater.memory.watch.books import Row, converted, explained_share, has_grown, keep_, mostly_held, scale_of
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.measured import Marks, mark_
+from flatwater.memory.watch.outcome import outcome_of
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import Pages, find_
 from flatwater.memory.watch.reading import Allocator, Rates, read_now
@@ -85,6 +86,7 @@ class ProcessWatch:
         self._searched = self._own = self._thread = 0
         self._rates = Rates()
         self._ticking = False
+        self._leads: list[Finding] = []
 
     def tick(self, ticks: int) -> int:
         """Pass some boundaries in time; returns after how many more the next one is needed.
@@ -244,11 +246,18 @@ class ProcessWatch:
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
         unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few
         if known or unsure or len(self._rows) < REGULAR:
+            self._follow(known)
             return known
         if not has_grown(self._rows):
             return []
         found = mostly_held(self._monitor.conclude(), self._rows)
         return [converted(each, scale_of(self._rows, self._unit)) for each in found]
+
+    def _follow(self, known: list[Finding]) -> None:
+        """Where growth has no cause, ask once more what holds more than at the beginning: a lead, and no proof."""
+        outcome = outcome_of(self._rows, known, explained_share(self._rows, known)) if self._rows else None
+        if outcome is not None and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
+            self._leads = self._monitor.since_beginning()
 
     def summary(self, found: list[Finding] | None = None) -> dict[str, Any]:
         """The state as the JSON of `flatwater watch`.
@@ -264,6 +273,8 @@ class ProcessWatch:
             unit=self._unit,
             counts=self.boundaries.counts,
             unread=self._unread,
+            censuses=self.censuses,
+            leads=self._leads,
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         ) | {"cost": {"cpu_share": spent, "bytes": self.cost_bytes}, "processes": 1 + self._workers.count}
 

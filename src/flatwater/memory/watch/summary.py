@@ -20,6 +20,7 @@ from flatwater.memory.watch.books import (
     without_doubt,
 )
 from flatwater.memory.watch.measured import Marks, weighed
+from flatwater.memory.watch.outcome import outcome_of
 from flatwater.memory.watch.parts import named
 from flatwater.memory.watch.reading import unseen_in
 from flatwater.memory.watch.workers import OWNER, Workers, finding_of
@@ -59,6 +60,8 @@ def summary_of(
     counts: Mapping[str, int],
     unread: Mapping[str, int],
     seconds: float,
+    censuses: int = 0,
+    leads: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """All but what the watch itself costs.
 
@@ -69,6 +72,8 @@ def summary_of(
         counts: of boundaries so far.
         unread: objects that the last census could not read, by class.
         seconds: since the first one.
+        censuses: taken so far.
+        leads: containers that gained since the beginning, without proof that they go on.
     """
     scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
@@ -81,6 +86,7 @@ def summary_of(
         "resident_bytes": footprint().resident,
         "resident_growth_bytes": growth(rows),
         "explained_share": round(explained, 4),
+        "outcome": outcome_of(rows, told, explained, censuses=censuses, leads=leads).to_json(),
         "findings": [finding.to_json() for finding in told],
         "unseen": unseen_in(rows, unread),
         "series": _series(rows, scale.unit),
