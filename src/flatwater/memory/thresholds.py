@@ -162,8 +162,8 @@ class Ending:
     lately: int = 12
     """... over so many at least, or all there are: growth in bursts pauses between them."""
     open_bytes: int = 32 * MIB
-    """Bytes without a cause that are told as an open question. The nine flat programs
-    of the zoo gain 1 MiB at most after warm-up."""
+    """Bytes without a cause that are told as an open question. The flat programs of the zoo gain 1 MiB at most after
+    warm-up."""
     rising: float = 0.25
     """Part of the growth that must have come in the last half of the readings, or it has settled: 0.5 for a straight
     line, 0.3 for log t, 0 for a table that was loaded."""
