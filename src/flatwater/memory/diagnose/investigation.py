@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flatwater.memory.diagnose.finding import Finding, Made, fingerprint
+from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Search
 from flatwater.memory.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_rest
 from flatwater.memory.diagnose.lines import Tracer
@@ -123,7 +123,7 @@ def _again_(case: Investigation, tracer: Tracer | None, container: Any, holding:
     made = line_of_(case, tracer, first.owner, newest)
     if made is None:
         return None
-    return [replace(first, made_at=made, fingerprint=fingerprint(first.verdict, first.owner, made)), *others]
+    return [replace(first, made_at=made), *others]
 
 
 def wants_garbage(case: Investigation) -> bool:

@@ -1,10 +1,10 @@
 """From owners and numbers to findings: leak, filling, retention ..., and when the limit is reached. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 
-from flatwater.memory.diagnose.finding import Finding, Made, Verdict, fingerprint
+from flatwater.memory.diagnose.finding import Finding, Made, Verdict
 from flatwater.memory.diagnose.garbage import Garbage
 from flatwater.memory.diagnose.owners import Owner
 from flatwater.memory.series.readings import Growth
@@ -70,6 +70,49 @@ CYCLIC = "cyclic garbage"
 """Owner of what waits for a collection."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known of one cause of growth. `judge` makes the finding of it."""
+
+    verdict: Verdict
+    owner: str
+    drift: Slope
+    """Bytes per step, with bounds."""
+    what: str = ""
+    holders: tuple[str, ...] = ()
+    made_at: Made | None = None
+    count: int = 0
+    share: float | None = None
+    """Part of the growth of the whole process, where it is known better than from the rates."""
+    plateau_bytes: int | None = None
+    plateau_step: int | None = None
+    advice: str | None = None
+    """Where it is another than the verdict's."""
+    redundancy: str | None = None
+
+
+def judge(known: Evidence, growth: Growth) -> Finding:
+    """The finding: every one of a run, a watched program, a process seen from outside and a test is made here."""
+    return Finding(
+        verdict=known.verdict,
+        owner=known.owner,
+        holders=known.holders,
+        made_at=known.made_at,
+        bytes_per_step=known.drift.per_step,
+        interval=(known.drift.low, known.drift.high),
+        share=_share(known.drift.per_step, growth) if known.share is None else known.share,
+        count=known.count,
+        what=known.what,
+        plateau_bytes=known.plateau_bytes,
+        plateau_step=known.plateau_step,
+        limit_bytes=growth.limit,
+        limit_step=None,
+        advice=advice(known.verdict) if known.advice is None else known.advice,
+        unit=growth.unit,
+        redundancy=known.redundancy,
+    )
+
+
 def judge_owner(owner: Owner, made_at: Made | None, *, steps: int, growth: Growth, drift: Slope) -> Finding:
     """The verdict on a container that grew.
 
@@ -88,25 +131,20 @@ def judge_owner(owner: Owner, made_at: Made | None, *, steps: int, growth: Growt
         longer = (owner.length - owner.length_before) / steps
         at = growth.step + ceil((owner.capacity - owner.length) / longer) if longer > 0 else None
     bound = {"cache": ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"}.get(verdict, "")
-    return Finding(
+    known = Evidence(
         verdict=verdict,
         owner=owner.path,
+        drift=_around(rate, drift),
+        what=owner.what + bound,
         holders=owner.holders,
         made_at=made_at,
-        bytes_per_step=rate,
-        interval=_around(rate, drift),
-        share=_share(rate, growth),
         count=owner.count,
-        what=owner.what + bound,
         plateau_bytes=plateau,
         plateau_step=at,
-        limit_bytes=growth.limit,
-        limit_step=None,
         advice=advice(verdict, owner.kind, graph=owner.graph, base=owner.base),
-        fingerprint=fingerprint(verdict, owner.path, made_at),
-        unit=growth.unit,
         redundancy=owner.redundancy,
     )
+    return judge(known, growth)
 
 
 def _container_verdict(owner: Owner) -> Verdict:
@@ -128,22 +166,27 @@ def judge_leaf(path: str, held: int, planned: int | None, *, drift: Slope, growt
         drift: of its resident bytes.
         growth: of the process.
     """
-    filling = planned is not None and held < planned
-    verdict: Verdict = "filling" if filling else "leak"
-    found = _unheld(verdict, path, drift, growth)
     if planned is None:
-        return replace(found, what=f"{format_bytes(held)}, of which no plan knows")
+        what = f"{format_bytes(held)}, of which no plan knows"
+        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
     what = f"{format_bytes(held)} of {format_bytes(planned)} planned"
-    if not filling:
-        return replace(found, what=what)
-    at = growth.step + ceil((planned - held) / drift.per_step)
-    return replace(found, what=f"{what}, touched for the first time", plateau_bytes=planned, plateau_step=at)
+    if held >= planned:
+        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
+    filling = Evidence(
+        verdict="filling",
+        owner=path,
+        drift=drift,
+        what=f"{what}, touched for the first time",
+        plateau_bytes=planned,
+        plateau_step=growth.step + ceil((planned - held) / drift.per_step),
+    )
+    return judge(filling, growth)
 
 
 def judge_rest(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
     """The verdict on growth that no Python object holds: `retention`, `mapped` or `native`."""
     owner, what = UNEXPLAINED[verdict]
-    return replace(_unheld(verdict, owner, drift, growth), what=what)
+    return judge(Evidence(verdict=verdict, owner=owner, drift=drift, what=what), growth)
 
 
 def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -> Finding:
@@ -155,17 +198,16 @@ def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -
         drift: of the memory that no container explains.
         growth: of the process.
     """
-    low, high = _around(rate, drift)
-    found = _unheld("leak", CYCLIC, Slope(rate, low, high), growth)
-    what = f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}"
-    return replace(
-        found,
+    known = Evidence(
+        verdict="leak",
+        owner=CYCLIC,
+        drift=_around(rate, drift),
+        what=f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}",
         made_at=garbage.made_at,
         count=garbage.objects,
-        what=what,
         advice=CYCLES,
-        fingerprint=fingerprint("leak", CYCLIC, garbage.made_at),
     )
+    return judge(known, growth)
 
 
 def judge_phase(phase: str, slower: Slowdown, growth: Growth) -> Finding:
@@ -179,33 +221,11 @@ def judge_phase(phase: str, slower: Slowdown, growth: Growth) -> Finding:
     still = Slope(0.0, 0.0, 0.0)
     fewer = f"{1 - slower.before / slower.now:.0%} fewer than before ({_pace(1 / slower.before)})"
     fall = f"{phase} does {_pace(1 / slower.now)} steps per CPU second, {fewer}"
-    return replace(_unheld("slowdown", phase, still, growth), what=fall, share=0.0)
+    return judge(Evidence(verdict="slowdown", owner=phase, drift=still, what=fall, share=0.0), growth)
 
 
 def _pace(steps: float) -> str:
     return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004
-
-
-def _unheld(verdict: Verdict, owner: str, drift: Slope, growth: Growth) -> Finding:
-    """A finding without holders: what the system or the program's own books say grows."""
-    return Finding(
-        verdict=verdict,
-        owner=owner,
-        holders=(),
-        made_at=None,
-        bytes_per_step=drift.per_step,
-        interval=(drift.low, drift.high),
-        share=_share(drift.per_step, growth),
-        count=0,
-        what="",
-        plateau_bytes=None,
-        plateau_step=None,
-        limit_bytes=growth.limit,
-        limit_step=None,
-        advice=advice(verdict),
-        fingerprint=fingerprint(verdict, owner, None),
-        unit=growth.unit,
-    )
 
 
 def foremost(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
@@ -255,8 +275,8 @@ def _share(rate: float, growth: Growth) -> float:
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
 
 
-def _around(rate: float, drift: Slope) -> tuple[float, float]:
+def _around(rate: float, drift: Slope) -> Slope:
     """The relative interval of `drift`, laid around a rate; a point where that does not rise."""
     if drift.per_step <= 0:
-        return rate, rate
-    return rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step)
+        return Slope(rate, rate, rate)
+    return Slope(rate, rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step))

@@ -15,7 +15,6 @@ from flatwater.units import format_bytes
 
 ENDING = SHIPPED.ending
 
-BEFORE_AND_AFTER = 2
 
 State = Literal["unread", "flat", "settled", "grows", "unexplained"]
 HARMLESS = frozenset({"filling", "mapped"})
@@ -134,7 +133,7 @@ def _known_of(rows: Sequence[Row], censuses: int) -> tuple[str, ...]:
         freed = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
     times = f"{censuses} census{'' if censuses == 1 else 'es'}"
     seen = f"what your globals, local variables and threads reach: {times} found no container that explains it"
-    if censuses < BEFORE_AND_AFTER:
+    if censuses <= 1:
         seen = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
     library = not_to_fork_beside()
     cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made beside {library}"

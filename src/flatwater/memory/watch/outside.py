@@ -7,13 +7,13 @@ are inside of it: they are seen by `flatwater watch -- COMMAND` alone.
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flatwater.errors import ConfigError
-from flatwater.memory.diagnose.finding import Finding, Verdict, fingerprint
-from flatwater.memory.diagnose.judge import foremost, judge_rest
+from flatwater.memory.diagnose.finding import Finding, Verdict
+from flatwater.memory.diagnose.judge import Evidence, foremost, judge
 from flatwater.memory.probes.mappings import descendants
 from flatwater.memory.probes.proc import available_bytes, command_of, counters_of
 from flatwater.memory.series.readings import Growth
@@ -121,7 +121,9 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
         verdict, owner, what = KINDS[name]
         drift = drifting(series.steps, series.values, least=DRIFT.least_bytes)
         if drift is not None:
-            found.append(_named(judge_rest(verdict, drift, growth), owner, what))
+            advice = INSIDE if verdict == "native" else None
+            known = Evidence(verdict=verdict, owner=owner, drift=drift, what=what, advice=advice)
+            found.append(judge(known, growth))
             explained += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
     share = min(1.0, explained / grown) if grown > DRIFT.least_bytes else 1.0
     rest = round((1 - share) * grown)
@@ -150,8 +152,3 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
             "freed_bytes": [None] * len(steps),
         },
     }
-
-
-def _named(found: Finding, owner: str, what: str) -> Finding:
-    said = replace(found, owner=owner, what=what, fingerprint=fingerprint(found.verdict, owner, None))
-    return replace(said, advice=INSIDE) if found.verdict == "native" else said

@@ -7,7 +7,7 @@ of the whole program has shown that it became slower.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from flatwater.memory.diagnose.finding import Finding, fingerprint
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import Row, settled
 
@@ -30,7 +30,7 @@ def named(found: Finding, rows: Sequence[Row]) -> Finding:
     owner = f"from {most[0]} to {most[1]}" if most[0] != most[1] else f"from one {most[0]} to the next"
     now, before = (1e3 * seconds.get(most, 0.0) for seconds in (late, early))
     what = f"{found.what}; {owner}: {now:.3g} ms a boundary, {before:.3g} ms before"
-    return replace(found, owner=owner, what=what, fingerprint=fingerprint("slowdown", owner, None))
+    return replace(found, owner=owner, what=what)
 
 
 def _each(first: Row, last: Row) -> Mapping[tuple[str, str], float]:

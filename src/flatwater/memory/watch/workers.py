@@ -1,9 +1,9 @@
 """The processes that a program starts: DataLoader workers, vector environments, pools. Summed by private bytes."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from flatwater.memory.diagnose.finding import Finding, fingerprint
-from flatwater.memory.diagnose.judge import judge_rest
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.judge import Evidence, judge
 from flatwater.memory.probes.bound import monotonic, thread_seconds
 from flatwater.memory.probes.mappings import Processes, descendants
 from flatwater.memory.series.readings import Growth
@@ -70,11 +70,5 @@ def finding_of(workers: Workers, growth: Growth) -> Finding | None:
     if slope is None:
         return None
     noun = "worker process" if workers.count == 1 else "worker processes"
-    return replace(
-        judge_rest("native", slope, growth),
-        owner=OWNER,
-        what=f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own",
-        share=1.0,
-        advice=ADVICE,
-        fingerprint=fingerprint("native", OWNER, None),
-    )
+    what = f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own"
+    return judge(Evidence(verdict="native", owner=OWNER, drift=slope, what=what, share=1.0, advice=ADVICE), growth)
