@@ -96,6 +96,14 @@ def test_no_shape_of_growth_is_passed_over(shape: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_suspended_coroutine_keeps_is_named(tmp_path: Path) -> None:
+    found, _, _ = watched(tmp_path, "a coroutine", steps=100, total=300 * MIB, pause=0.03)
+    (first, *_) = found["findings"]
+    assert (first["verdict"], first["owner"]) == ("leak", "main() in grow.py: seen")
+    assert (first["made_at"]["line"], first["made_at"]["function"]) == (14, "main")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_fuzzed_growth_is_never_passed_over(seed: int, tmp_path: Path) -> None:
     draw = Random(seed)
