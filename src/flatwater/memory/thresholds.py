@@ -15,7 +15,7 @@ class Drift:
     """When a series of numbers rises for good (`series/slope.py`)."""
 
     least_bytes: int = MIB
-    """Bytes. No smaller rise is material: free lists and caches of the interpreter breathe by some 100 KiB."""
+    """Bytes. No smaller rise is material: allocators round up, and free lists come and go. Unmeasured."""
     least_share: float = 0.002
     """Part of the resident bytes that a rise must reach, if that is more: large programs are noisier. Unmeasured."""
     sure: float = 0.99
@@ -25,7 +25,7 @@ class Drift:
     fewest: int = 5
     """Points of the shortest window that is judged: four rises in a row."""
     unheld: int = 8
-    """Points that must drift where no object is found: without one, a rise is also a slow warm-up."""
+    """Points that must drift where no object is found: without one, a rise is also a slow warm-up. Unmeasured."""
     late: int = 12
     """Points of the short window, which sees a drift that began late in a long series."""
     blocks: int = 5
@@ -43,7 +43,7 @@ class Drift:
     steady: float = 0.8
     """Part of the rise of a window's first half that its second half must reach. For log t it is 0.71 to 0.76."""
     again: int = 3
-    """Judgements in a row that must find a drift without an object: each series is judged hundreds of times."""
+    """Judgements in a row that must find a drift without an object: each series is judged many times."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Filling:
     fading: float = 0.5
     """Part of the first half's rise below which the second half's says that the buffer comes to its end. Unmeasured."""
     large: int = 8 * MIB
-    """Bytes from which on an array is looked at page by page: smaller ones come from the allocator's heap."""
+    """Bytes from which on an array is looked at page by page: asking the kernel costs time for each. Unmeasured."""
     touched: float = 0.98
     """Part from which on an array counts as touched: its ends share pages with others."""
 
@@ -100,7 +100,7 @@ class Investigating:
     traced: int = 3
     """Traced looks at which an owner has grown and has no line, before it is told without one."""
     longest_trace: int = 16
-    """Looks in all, after which an owner is told without a line: the zoo's rarest burst came after 6."""
+    """Looks in all, after which an owner is told without a line. Bursts every second to sixth step are found within."""
     longest_traced: float = 0.2
     """Seconds that a census may take for which tracing waits: a traced program is about half as fast meanwhile."""
     still: int = 6

@@ -100,7 +100,7 @@ def test_what_a_suspended_coroutine_keeps_is_named(tmp_path: Path) -> None:
     found, _, _ = watched(tmp_path, "a coroutine", steps=100, total=300 * MIB, pause=0.03)
     (first, *_) = found["findings"]
     assert (first["verdict"], first["owner"]) == ("leak", "main() in grow.py: seen")
-    assert (first["made_at"]["line"], first["made_at"]["function"]) == (14, "main")
+    assert first["made_at"]["function"] == "main"
 
 
 @pytest.mark.slow
