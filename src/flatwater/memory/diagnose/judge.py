@@ -24,8 +24,9 @@ _BY_VERDICT: dict[Verdict, str] = {
     "consumers.",
     "cache": "Give it a maxsize, or key it by something small; a cache on a method keeps each object that called it.",
     "mapped": "Pages of files: the system takes them back when it needs them. Count private bytes instead.",
-    "native": "No Python object explains it: look at C extensions, worker threads and buffers outside of Python. A "
-    "recording with `memray run --native` names the C function.",
+    "native": "Nothing that your globals, local variables, tasks and threads reach explains it: look at C extensions "
+    "and buffers outside of Python, and give what a library works with a name of your own. A recording with "
+    "`memray run --native` names the C function.",
     "slowdown": "The work of a step grows: look in this phase for a list, a table or a history that each step walks "
     "whole.",
 }
@@ -63,7 +64,7 @@ def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool 
 UNEXPLAINED: dict[Verdict, tuple[str, str]] = {
     "retention": ("the C allocator", "bytes that are freed and kept"),
     "mapped": ("mapped files", "pages of files and shared memory"),
-    "native": ("memory outside of Python", "bytes that no Python object explains"),
+    "native": ("memory outside of Python", "bytes that no object of your program explains"),
 }
 """Owner and content where no Python object holds what grows."""
 CYCLIC = "cyclic garbage"
