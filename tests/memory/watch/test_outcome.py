@@ -42,6 +42,10 @@ SHAPES = {
         "import numpy as np\nkept = []\nfor i in range(N):\n"
         "    a = np.ones(TOTAL // N // 8); kept.append(ctypes.py_object(a)); time.sleep(PAUSE)"
     ),
+    "a table of its own": (
+        "for i in range(N):\n    if i == N // 2: TABLE = [bytearray(TOTAL // 8) for _ in range(8)]\n"
+        "    time.sleep(PAUSE)"
+    ),
     "a local of a library": "import library\nlibrary.learn(N, TOTAL, PAUSE)",
     "a coroutine": (
         "import asyncio\nasync def main():\n    seen = []\n"
@@ -95,6 +99,13 @@ def test_no_shape_of_growth_is_passed_over(shape: str, tmp_path: Path) -> None:
     assert code == (0 if found["outcome"]["state"] == "settled" else 1)
 
 
+def test_a_table_that_came_at_once_is_a_lead(tmp_path: Path) -> None:
+    """It is reached, and did not grow from one census to the next: new since the beginning, and so worth a look."""
+    found, code, _ = watched(tmp_path, "a table of its own", steps=60, total=150 * MIB, pause=0.03, options=("--fail",))
+    assert (found["findings"], found["outcome"]["state"], code) == ([], "unexplained", 1)
+    assert found["outcome"]["next"][0].startswith("look at grow.TABLE: it holds 150")
+
+
 @pytest.mark.slow
 def test_what_a_suspended_coroutine_keeps_is_named(tmp_path: Path) -> None:
     found, _, _ = watched(tmp_path, "a coroutine", steps=100, total=300 * MIB, pause=0.03)
@@ -138,10 +149,13 @@ def test_the_states() -> None:
     assert outcome_of(rows([100 * MIB] * 40), [], 1.0).state == "flat"
     assert outcome_of(rows([100 * MIB] * 4 + [180 * MIB] * 36), [], 1.0).state == "settled"
     assert outcome_of(straight, [LEAK], 1.0) == Outcome("grows")
-    open_ = outcome_of(straight, [], 0.0, censuses=3, leads=[LEAK])
+    open_ = outcome_of(straight, [], 0.0, censuses=3, leads=[("train.TABLE", 100 * MIB), ("train.SMALL", MIB)])
     assert (open_.state, open_.bytes) == ("unexplained", 4 * 31 * MIB)
-    assert open_.next[0].startswith(f"look at {LEAK.owner}: it gained ")
-    assert any("3 censuses found no container" in sentence for sentence in open_.known)
+    assert [sentence for sentence in open_.next if sentence.startswith("look at")] == [
+        "look at train.TABLE: it holds 100.00 MiB more than at the beginning"
+    ]
+    blank = outcome_of(straight, [], 0.0, censuses=3)
+    assert any("3 censuses found no container" in sentence for sentence in blank.known)
     beside = outcome_of(straight, [LEAK], 0.25)
     assert (beside.state, beside.bytes) == ("grows", round(0.75 * 4 * 31 * MIB))
     assert "beside what is found" in beside.sentence()

@@ -176,6 +176,18 @@ class Monitor:
             self._known()
         return self.findings()
 
+    def gained(self) -> list[tuple[str, int]]:
+        """Roots that hold more than at the beginning, new ones too, and by how many bytes: leads, and no proof."""
+        self.censuses.drop()
+        self.censuses.seconds = inf
+        taken = None if self._last is None else self.censuses.take(self._last.step)
+        if taken is None or self._first.before is None:
+            return []
+        before, now = self._first.before.holdings, taken[1].holdings
+        roots = {path: held.bytes for path, held in now.items() if held.parent is None}
+        grown = ((path, size - (before[path].bytes if path in before else 0)) for path, size in roots.items())
+        return sorted(grown, key=lambda each: -each[1])
+
     def since_beginning(self) -> list[Finding]:
         """The containers that gained since the first census: no proof that they go on, as nothing was read between."""
         if self._last is None or self._first.before is None or self._last.step <= self._first.since:

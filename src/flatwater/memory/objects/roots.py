@@ -129,7 +129,8 @@ def _unused(name: str, names: Collection[str]) -> str:
 
 def spoken_name(module: str, names: Mapping[str, Any]) -> str:
     """How a path names the module: what has no name of its own by its file, which is the same when it is imported."""
-    file = names.get("__file__")
+    # Python takes `__file__` away when a script has ended, and leaves its loader.
+    file = names.get("__file__") or dict_of(names.get("__loader__")).get("path")
     nameless = module == "__main__" or module.startswith("<")
     return Path(file).stem if nameless and type(file) is str else module
 

@@ -13,7 +13,7 @@ from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import Row, growth, settled
 from flatwater.units import format_bytes
 
-ENDING = SHIPPED.ending
+ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
 
 State = Literal["unread", "flat", "settled", "grows", "unexplained"]
@@ -88,7 +88,12 @@ def fails(outcome: Outcome, findings: Sequence[Finding]) -> bool:
 
 
 def outcome_of(
-    rows: Sequence[Row], told: Sequence[Finding], explained: float, *, censuses: int = 0, leads: Sequence[Finding] = ()
+    rows: Sequence[Row],
+    told: Sequence[Finding],
+    explained: float,
+    *,
+    censuses: int = 0,
+    leads: Sequence[tuple[str, int]] = (),
 ) -> Outcome:
     """The outcome of a watched program.
 
@@ -97,18 +102,18 @@ def outcome_of(
         told: findings.
         explained: part of the growth that has a cause.
         censuses: taken so far.
-        leads: containers that gained since the beginning, per boundary, with no proof that they go on.
+        leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on.
     """
     if not rows:
         return Outcome("unread")
     # What freed memory or files explain is no finding yet: without one, all of it is an open question.
     rest = round((1 - explained) * growth(rows)) if told else growth(rows)
     if rest >= ENDING.open_bytes and _rises(rows):
-        steps = rows[-1].reading.step - rows[0].reading.step
-        named = [f"look at {lead.owner}: it gained {format_bytes(lead.bytes_per_step * steps)}" for lead in leads]
+        large = [(path, size) for path, size in leads if size >= OWNING.told_share * rest][: OWNING.told]
+        named = [f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large]
         longer = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
         state: State = "grows" if told else "unexplained"
-        return Outcome(state, rest, _known_of(rows, censuses), (*named, longer, LIBRARY, NATIVE))
+        return Outcome(state, rest, _known_of(rows, censuses, named=bool(named)), (*named, longer, LIBRARY, NATIVE))
     if told:
         return Outcome("grows")
     gained = rows[-1].resident - rows[0].resident
@@ -123,7 +128,7 @@ def _rises(rows: Sequence[Row]) -> bool:
     return late >= min(ENDING.rising * whole, ENDING.open_bytes)
 
 
-def _known_of(rows: Sequence[Row], censuses: int) -> tuple[str, ...]:
+def _known_of(rows: Sequence[Row], censuses: int, *, named: bool) -> tuple[str, ...]:
     """Each kind of memory with what it gained, and where no object was found."""
     first, last = settled(rows)[0].reading, rows[-1].reading
     files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
@@ -133,7 +138,9 @@ def _known_of(rows: Sequence[Row], censuses: int) -> tuple[str, ...]:
         freed = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
     times = f"{censuses} census{'' if censuses == 1 else 'es'}"
     seen = f"what your globals, local variables and threads reach: {times} found no container that explains it"
-    if censuses <= 1:
+    if named:
+        seen = f"{times} saw nothing grow from one to the next; what has come since the beginning is named below"
+    elif censuses <= 1:
         seen = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
     library = not_to_fork_beside()
     cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made beside {library}"

@@ -86,7 +86,7 @@ class ProcessWatch:
         self._searched = self._own = self._thread = 0
         self._rates = Rates()
         self._ticking = False
-        self._leads: list[Finding] = []
+        self._leads: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
         """Pass some boundaries in time; returns after how many more the next one is needed.
@@ -245,19 +245,17 @@ class ProcessWatch:
         known = self.findings()
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
         unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few
-        if known or unsure or len(self._rows) < REGULAR:
-            self._follow(known)
-            return known
-        if not has_grown(self._rows):
-            return []
-        found = mostly_held(self._monitor.conclude(), self._rows)
-        return [converted(each, scale_of(self._rows, self._unit)) for each in found]
+        if not known and not unsure and len(self._rows) >= REGULAR and has_grown(self._rows):
+            found = mostly_held(self._monitor.conclude(), self._rows)
+            known = [converted(each, scale_of(self._rows, self._unit)) for each in found]
+        self._follow(known)
+        return known
 
     def _follow(self, known: list[Finding]) -> None:
         """Where growth has no cause, ask once more what holds more than at the beginning: a lead, and no proof."""
         outcome = outcome_of(self._rows, known, explained_share(self._rows, known)) if self._rows else None
         if outcome is not None and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
-            self._leads = self._monitor.since_beginning()
+            self._leads = self._monitor.gained()
 
     def summary(self, found: list[Finding] | None = None) -> dict[str, Any]:
         """The state as the JSON of `flatwater watch`.

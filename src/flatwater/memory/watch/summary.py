@@ -61,7 +61,7 @@ def summary_of(
     unread: Mapping[str, int],
     seconds: float,
     censuses: int = 0,
-    leads: Sequence[Finding] = (),
+    leads: Sequence[tuple[str, int]] = (),
 ) -> dict[str, Any]:
     """All but what the watch itself costs.
 
@@ -73,7 +73,7 @@ def summary_of(
         unread: objects that the last census could not read, by class.
         seconds: since the first one.
         censuses: taken so far.
-        leads: containers that gained since the beginning, without proof that they go on.
+        leads: roots that hold more than at the beginning, and by how many bytes.
     """
     scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
