@@ -196,7 +196,9 @@ class Monitor:
         self.censuses.seconds = inf
         slope = recent_slope(self._record.unaccounted)
         owners = self._owners(self._first, self._growth(self._last), slope) or []
-        return [finding for finding in owners if finding.bytes_per_step >= CASE.page]
+        step = self._last.step  # what is full by now has ended
+        growing = (found for found in owners if found.plateau_step is None or found.plateau_step > step)
+        return [finding for finding in growing if finding.bytes_per_step >= CASE.page]
 
     def close(self) -> None:
         """Stop tracing, and leave the census and the search that are under way."""
