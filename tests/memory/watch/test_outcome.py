@@ -43,7 +43,7 @@ SHAPES = {
         "    a = np.ones(TOTAL // N // 8); kept.append(ctypes.py_object(a)); time.sleep(PAUSE)"
     ),
     "a table of its own": (
-        "for i in range(N):\n    if i == N // 2: TABLE = [bytearray(TOTAL // 8) for _ in range(8)]\n"
+        "for i in range(N):\n    if i == N * 3 // 4: TABLE = [bytearray(TOTAL // 8) for _ in range(8)]\n"
         "    time.sleep(PAUSE)"
     ),
     "a local of a library": "import library\nlibrary.learn(N, TOTAL, PAUSE)",
