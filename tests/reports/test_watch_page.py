@@ -61,6 +61,7 @@ def summary(*findings: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "resident_bytes": (300 + 4 * READINGS) * MIB,
         "resident_growth_bytes": 4 * (READINGS - 1 - READINGS // 5) * MIB,
         "explained_share": 0.97,
+        "outcome": {"state": "grows" if findings else "flat", "bytes": 0, "known": [], "next": []},
         "cost": {"cpu_share": 0.004, "bytes": 12 * MIB},
         "processes": 3,
         "exit_code": 0,

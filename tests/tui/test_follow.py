@@ -7,6 +7,7 @@ from pathlib import Path
 
 from synthetic_run import append_line, filling, finding, ledger_line, make_run, metrics, write_lines
 
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.tui.follow import HISTORY, follow, seconds_left, update_
 
 
@@ -38,7 +39,7 @@ def test_nothing_grows_with_the_run(tmp_path: Path) -> None:
         append_line(run / "findings.jsonl", filling() | {"round": 30 + n, "bytes_per_step": float(n)})
     update_(followed)
     assert len(followed.findings) == 2
-    assert followed.findings[filling()["fingerprint"]][1].bytes_per_step == 4
+    assert followed.findings[Finding.from_json(filling()).fingerprint][1].bytes_per_step == 4
 
 
 def test_a_run_that_was_resumed_from_an_earlier_checkpoint_is_read_anew(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from flatwater.config.bounds import Bounds
 
 LAST = KEPT / "watch" / "last.json"
 """Where the newest result is kept, below the working folder."""
-FLAGS = ("-h", "--help")
+FLAGS = ("-h", "--help", "--fail", "--no-fail")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,9 @@ class Watch:
     """Look at a running process, by its number, from outside, instead of running a command."""
     seconds: Annotated[float, Bounds(0, 1e7, above=True)] = 20.0
     """How long --attach looks; Ctrl-C ends it earlier, and what was read is told."""
+    fail: bool = False
+    """End with exit status 1, if the program itself ends with 0, where something grows and does not end, or memory grew
+    and no cause was found: for CI. What fills a buffer, and mapped files, do not count."""
     command: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The program's command."""
 
@@ -74,7 +77,7 @@ class Watch:
             ended = watch_command(self.command, unit=unit, limit=limit)
             code, summary = ended.code, ended.summary
         self._tell(summary, before)
-        return code
+        return code or int(self.fail and failed(summary))
 
     def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None) -> None:
         import sys
@@ -103,6 +106,14 @@ class Watch:
                 console.print(f"not written: {error}", soft_wrap=True)
         if places:
             console.print(f"kept in {', '.join(places)}", soft_wrap=True)
+
+
+def failed(summary: dict[str, Any]) -> bool:
+    """Whether --fail makes the exit status 1."""
+    from flatwater.memory.diagnose.finding import Finding
+    from flatwater.memory.watch.outcome import Outcome, fails
+
+    return fails(Outcome.from_json(summary["outcome"]), [Finding.from_json(found) for found in summary["findings"]])
 
 
 def _page(summary: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from flatwater.memory.watch.books import WARM_UP
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.reports.markup import Chart
 from flatwater.reports.memory_charts import curve, unit_of
 from flatwater.reports.watch_records import Series, WatchRecords
@@ -125,7 +125,7 @@ def _way(series: Series, end: tuple[float, int, int]) -> tuple[list[tuple[float,
 
 
 def _warm(series: Series) -> int:
-    return len(series.seconds) // WARM_UP
+    return len(series.seconds) // SHIPPED.ending.warm_up
 
 
 def _clock(seconds: float) -> tuple[str, float]:

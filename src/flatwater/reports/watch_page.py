@@ -69,8 +69,9 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
     kind = "good" if watch.explained >= WELL_EXPLAINED else ""
     yield "explained", f"{watch.explained:.0%}", "of the growth has a cause", kind
     grave = sum(found.verdict in GRAVE for found in watch.findings)
-    said = f"{grave} to act on" if watch.findings else "nothing grows"
-    yield "findings", str(len(watch.findings)), said, "bad" if grave else "good"
+    said = f"{grave} to act on" if watch.findings else watch.outcome.head(0)
+    bad = grave or watch.outcome.state == "unexplained"
+    yield "findings", str(len(watch.findings)), said, "bad" if bad else "good"
     yield "the watch took", f"{watch.cost_share:.1%}", f"of the CPU, and {short_bytes(watch.cost_bytes)}", ""
 
 
@@ -90,9 +91,17 @@ def _findings(watch: WatchRecords) -> Iterator[Html]:
         yield finding_cards([(found, "") for found in watch.findings])
     elif watch.readings:
         steps = f"1 {watch.unit}" if watch.steps == 1 else f"{watch.steps:,} {_units(watch.unit)}"
-        yield paragraph(f"Nothing grows: no finding in {steps}.", class_="calm")
+        head = watch.outcome.head(0).capitalize()
+        kind = "missing" if watch.outcome.state == "unexplained" else "calm"
+        yield paragraph(f"{head}: no finding in {steps}.", class_=kind)
     else:
         yield paragraph("Nothing was read, so nothing is known. See below for why.", class_="missing")
+    if watch.outcome.sentence():
+        yield paragraph(watch.outcome.sentence())
+    for label, sentences in (("What is known", watch.outcome.known), ("What to try", watch.outcome.next)):
+        if sentences:
+            yield paragraph(f"{label}:")
+            yield tag("ul", [tag("li", sentence) for sentence in sentences])
 
 
 def _memory(watch: WatchRecords) -> Iterator[Html | Chart]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from flatwater.errors import RunError
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.watch.outcome import Outcome
 from flatwater.regular import RESULT_BYTES, read_regular
 
 
@@ -47,6 +48,7 @@ class WatchRecords:
     processes: int
     exit_code: int | None
     """128 and the number of the signal that ended it; None where it was looked at from outside."""
+    outcome: Outcome
     findings: tuple[Finding, ...]
     unseen: tuple[str, ...]
     series: Series
@@ -81,6 +83,7 @@ def watch_of(summary: Mapping[str, Any]) -> WatchRecords:
         OverflowError: a number is too large.
     """
     code, cost = summary.get("exit_code"), summary["cost"]
+    before: dict[str, Any] = {"state": "grows" if summary["findings"] else "flat", "bytes": 0, "known": [], "next": []}
     return WatchRecords(
         program=_text(summary["program"]),
         unit=_text(summary["unit"]),
@@ -94,6 +97,7 @@ def watch_of(summary: Mapping[str, Any]) -> WatchRecords:
         cost_bytes=int(_number(cost["bytes"])),
         processes=int(_number(summary["processes"])),
         exit_code=None if code is None else int(_number(code)),
+        outcome=Outcome.from_json(summary.get("outcome", before)),  # a version before it wrote none
         findings=tuple(Finding.from_json(record) for record in summary["findings"]),
         unseen=tuple(_text(sentence) for sentence in summary["unseen"]),
         series=_series(summary.get("series", {})),

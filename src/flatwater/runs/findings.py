@@ -15,7 +15,7 @@ HEADLINES: dict[Verdict, str] = {
     "backlog": "{owner} takes in more than is taken out: {rate} stay",
     "cache": "The cache {owner} grows by {rate}",
     "mapped": "Pages of mapped files come in: {rate}",
-    "native": "Native memory grows by {rate}, and no Python object explains it",
+    "native": "Native memory grows by {rate}, and no object of the program explains it",
     "slowdown": "{what}",
 }
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.memory.diagnose.finding import Finding, Made, fingerprint
+from flatwater.memory.diagnose.finding import Finding, Made
 
 MIB = 1 << 20
 
@@ -25,7 +25,6 @@ LEAK = Finding(
     limit_bytes=8 << 30,
     limit_step=412,
     advice="Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph.",
-    fingerprint=fingerprint("leak", "train.HISTORY", MADE),
 )
 FILLING = replace(
     LEAK,
@@ -88,14 +87,14 @@ def test_json_keeps_everything() -> None:
 
 def test_the_fingerprint_knows_the_cause_and_not_the_circumstances() -> None:
     """Another folder, line or operation is the same cause; another function, file, owner or verdict is not."""
-    same = fingerprint("leak", "train.HISTORY", Made("/tmp/train.py", 40, "Agent.learn", "aten::add"))
-    assert same == LEAK.fingerprint
+    same = replace(LEAK, made_at=Made("/tmp/train.py", 40, "Agent.learn", "aten::add"), share=0.5)
+    assert same.fingerprint == LEAK.fingerprint
     others = {
-        fingerprint("cache", "train.HISTORY", MADE),
-        fingerprint("leak", "train.OTHER", MADE),
-        fingerprint("leak", "train.HISTORY", replace(MADE, function="Agent.play")),
-        fingerprint("leak", "train.HISTORY", replace(MADE, file="/home/ada/other.py")),
-        fingerprint("leak", "train.HISTORY", None),
+        replace(LEAK, verdict="cache").fingerprint,
+        replace(LEAK, owner="train.OTHER").fingerprint,
+        replace(LEAK, made_at=replace(MADE, function="Agent.play")).fingerprint,
+        replace(LEAK, made_at=replace(MADE, file="/home/ada/other.py")).fingerprint,
+        replace(LEAK, made_at=None).fingerprint,
     }
     assert LEAK.fingerprint not in others
     assert len(others) == 5

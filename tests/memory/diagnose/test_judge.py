@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.memory.diagnose.finding import Finding, Made
-from flatwater.memory.diagnose.judge import MOST, foremost, judge_leaf, judge_owner, judge_phase, judge_rest, limit_step
+from flatwater.memory.diagnose.judge import foremost, judge_leaf, judge_owner, judge_phase, judge_rest, limit_step
 from flatwater.memory.diagnose.owners import Owner
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.series.slowdown import Slowdown
+from flatwater.memory.thresholds import SHIPPED
 
 MIB = 1 << 20
 
@@ -116,7 +117,7 @@ def test_at_most_five_are_told_most_bytes_first_and_none_under_a_twentieth() -> 
     whole = growth(per_step=float(sum(sizes)))
     found = foremost([judge_owner(owner, None, steps=2, growth=whole, drift=DRIFT) for owner in owners], whole)
     assert [finding.owner for finding in found] == ["train.A40", "train.A20", "train.A10", "train.A8", "train.A6"]
-    assert len(found) == MOST
+    assert len(found) == SHIPPED.owning.told
 
 
 def test_retention_beside_a_larger_owner_is_its_doing() -> None:

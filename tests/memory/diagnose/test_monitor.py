@@ -13,11 +13,11 @@ import pytest
 
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.diagnose.garbage import Search
-from flatwater.memory.diagnose.investigation import STILL
 from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.objects.census import Censuses
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.series.readings import Reading
+from flatwater.memory.thresholds import SHIPPED
 
 MIB = 1 << 20
 
@@ -97,7 +97,7 @@ def watch(monitor: Monitor, step: Step, rounds: int) -> dict[int, list[Finding]]
 
 def search_of(monitor: Monitor) -> Search | None:
     """The look for cyclic garbage that goes on."""
-    return None if monitor._case is None else monitor._case.search
+    return monitor._case.search
 
 
 def grown(step: int, size: float, **changes: Any) -> Reading:
@@ -185,7 +185,7 @@ def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monito
         monitor.observe(grown(number, 2 * min(number, 8)))
         assert monitor._tracer is not None
         traced += monitor._tracer.running
-    assert traced <= 1 + STILL
+    assert traced <= 1 + SHIPPED.investigating.still
 
 
 def test_a_census_goes_on_between_two_steps(user: Any) -> None:
@@ -460,15 +460,6 @@ def test_a_container_that_grows_with_the_warm_up_alone_is_not_reported(user: Any
         return grown(number, min(number, 4))
 
     assert watch(monitor, step, 40) == {}
-
-
-def test_on_demand_small_growth_is_told_at_the_next_reading(user: Any, monitor: Monitor) -> None:
-    step = leaking(user)
-    monitor.observe(step(1))
-    monitor.examine()
-    (found,) = monitor.observe(step(2))
-    assert (found.owner, found.verdict) == ("train.HISTORY", "leak")
-    assert found.made_at is not None
 
 
 def test_without_a_trace_the_owner_is_told_without_a_line(user: Any) -> None:

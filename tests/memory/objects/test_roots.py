@@ -1,5 +1,6 @@
 """Whose code it is, and where the walk begins."""
 
+import gc
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -68,6 +69,73 @@ def test_outer_frames_come_before_the_frames_that_they_call(load: Load) -> None:
     """)
     paths = [path for path, _ in program.main(lambda: list(named_roots(Roots())))]
     assert paths.index("main() in train.py: kept") < paths.index("inner() in train.py: given")
+
+
+COROUTINES = """
+    import asyncio
+
+    async def numbers(gate):
+        inside = [3.5]
+        await gate.wait()
+        yield inside
+
+    async def fetch(gate, n):
+        pending = [n]
+        async for _ in numbers(gate):
+            pass
+
+    async def main(look, looked):
+        gate, own = asyncio.Event(), [2.5]
+        tasks = [asyncio.ensure_future(fetch(gate, n)) for n in range(3)]
+        await asyncio.sleep(0)
+        looked += look()
+        asyncio.get_running_loop().call_soon(lambda: (looked.append(None), looked.extend(look()), gate.set()))
+        await asyncio.gather(*tasks)
+
+    def run(look):
+        looked = []
+        asyncio.run(main(look, looked))
+        return looked
+"""
+
+
+def test_what_tasks_are_suspended_with_is_reached(load: Load) -> None:
+    """Below a coroutine the generator that it waits for; a coroutine has one path, whether it runs or waits."""
+    looked = load(COROUTINES).run(lambda: list(named_roots(Roots())))
+    parted = looked.index(None)
+    for found in (looked[:parted], looked[parted + 1 :]):
+        held = [(path, value) for path, value in found if "() in train.py" in path]
+        assert [value for path, value in held if path == "main() in train.py: own"] == [[2.5]]
+        assert sorted(value for path, value in held if path == "fetch() in train.py: pending") == [[0], [1], [2]]
+        assert [value for path, value in held if path == "numbers() in train.py: inside"] == [[3.5]] * 3
+
+
+def test_a_look_at_tasks_keeps_nothing_alive(load: Load) -> None:
+    """What a coroutine worked on is gone when it has ended, though its frame was looked at."""
+    program = load("""
+        import asyncio, weakref
+        class Work: ...
+        gone = []
+        async def one(gate):
+            work = Work()
+            gone.append(weakref.ref(work))
+            await gate.wait()
+        async def main(look):
+            gate = asyncio.Event()
+            task = asyncio.ensure_future(one(gate))
+            await asyncio.sleep(0)
+            look()
+            gate.set()
+            await task
+        def run(look):
+            asyncio.run(main(look))
+            return gone[0]()
+    """)
+    gc.disable()
+    try:
+        assert program.run(lambda: [None for _ in named_roots(Roots())]) is None
+    finally:
+        gc.enable()
 
 
 def test_a_dict_of_locals_that_the_program_has_is_left_alone(load: Load) -> None:

@@ -130,7 +130,6 @@ LEAK = Finding(
     limit_bytes=None,
     limit_step=None,
     advice="",
-    fingerprint="",
 )
 
 

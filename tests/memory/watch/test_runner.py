@@ -578,7 +578,7 @@ def test_a_result_has_a_line_for_each_fact_and_is_the_same_json() -> None:
     text = as_text(told)
     assert json.loads(text) == told
     assert '  "seconds": [0.5, 1.0],\n  "freed_bytes": [null, 2],\n' in text
-    assert len(text.splitlines()) == 24
+    assert len(text.splitlines()) == 30
 
 
 def test_a_long_program_is_told_in_no_more_than_200_readings() -> None:

@@ -23,7 +23,6 @@ LEAK = Finding(
     limit_bytes=None,
     limit_step=None,
     advice="",
-    fingerprint="",
 )
 
 

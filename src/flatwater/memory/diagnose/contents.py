@@ -14,6 +14,9 @@ from flatwater.memory.objects.children import ATOMS, LONG_TEXT, look
 from flatwater.memory.objects.functions import cache_name, cached
 from flatwater.memory.objects.raw import called, is_a, name_of
 from flatwater.memory.objects.view import OPAQUE, Walk
+from flatwater.memory.thresholds import SHIPPED
+
+OWNING = SHIPPED.owning
 
 LEAVES = 24
 """Objects handed on at most."""
@@ -143,9 +146,9 @@ def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
     if seen is None:
         return _Leaf(obj, size, f"{name_of(type(obj))} of {size} bytes", graph=False, base=False)
     if seen.graphed is None:
-        return _Leaf(obj, seen.bytes, seen.label, graph=False, base=seen.kept > 2 * seen.bytes)
+        return _Leaf(obj, seen.bytes, seen.label, graph=False, base=seen.kept > OWNING.base * seen.bytes)
     own = seen.bytes or size
-    return _Leaf(obj, max(own, size), seen.label, graph=seen.graphed, base=seen.kept > 2 * own)
+    return _Leaf(obj, max(own, size), seen.label, graph=seen.graphed, base=seen.kept > OWNING.base * own)
 
 
 def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
@@ -227,7 +230,7 @@ def _overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
             kept, lost = [slice(None)] * len(shape), [slice(None)] * len(shape)
             kept[axis], lost[axis] = slice(shift, None), slice(None, rows - shift)
             shared = sum(numpy.array_equal(a[tuple(kept)], b[tuple(lost)]) for a, b in pairs)
-            if shared >= 0.8 * len(pairs):  # a new episode begins a new window
+            if shared >= OWNING.overlap * len(pairs):  # a new episode begins a new window
                 words = "one" if shift == 1 else str(shift)
                 return f"consecutive arrays share all rows but {words}: store row numbers"
     return None

@@ -22,7 +22,7 @@ LABEL = 10
 
 NUMBERS = ("bytes_per_step", "share", "count")
 MAYBE = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step")
-TEXTS = ("owner", "what", "advice", "fingerprint", "unit")
+TEXTS = ("owner", "what", "advice", "unit")
 """Fields of a finding by what they must be."""
 
 
@@ -70,15 +70,23 @@ class Finding:
     limit_step: int | None
     """The step at which it gets there. None: never, as the plateau comes first or nothing grows."""
     advice: str
-    fingerprint: str
-    """The same over reruns: of verdict, owner, file and function, without indexes, lines and sizes."""
     unit: str = "round"
     redundancy: str | None = None
     """A sentence where the contents say the same thing twice."""
 
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits, the same when the program is run again, or edited elsewhere.
+
+        Of verdict, owner, file and function, without indexes, lines and sizes.
+        """
+        made = "" if self.made_at is None else f"{PurePath(self.made_at.file).name}:{self.made_at.function}"
+        return hashlib.sha256(f"{self.verdict}\n{self.owner}\n{made}".encode()).hexdigest()[:12]
+
     def to_json(self) -> dict[str, Any]:
         """Plain lists, numbers and strings under the names of the fields."""
-        return asdict(self) | {"holders": list(self.holders), "interval": list(self.interval)}
+        lists = {"holders": list(self.holders), "interval": list(self.interval)}
+        return asdict(self) | lists | {"fingerprint": self.fingerprint}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Finding":
@@ -92,6 +100,7 @@ class Finding:
         """
         made = found["made_at"]
         low, high = found["interval"]
+        found = {name: value for name, value in found.items() if name != "fingerprint"}  # it follows from the others
         changed = {"holders": tuple(found["holders"]), "interval": (low, high)}
         finding = cls(**found | changed | {"made_at": None if made is None else Made(**made)})
         _check(finding)
@@ -141,12 +150,6 @@ class Finding:
         else:
             ends.append(f"the limit of {format_bytes(self.limit_bytes)} is reached at {self.unit} {self.limit_step}")
         return "; ".join(ends)
-
-
-def fingerprint(verdict: Verdict, owner: str, made_at: Made | None) -> str:
-    """Twelve hexadecimal digits of what stays the same when the program is run again, or edited elsewhere."""
-    made = "" if made_at is None else f"{PurePath(made_at.file).name}:{made_at.function}"
-    return hashlib.sha256(f"{verdict}\n{owner}\n{made}".encode()).hexdigest()[:12]
 
 
 def _folded(first: str, text: str, indent: str) -> list[str]:

@@ -5,30 +5,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flatwater.memory.diagnose.finding import Finding, Made, fingerprint
+from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Search
-from flatwater.memory.diagnose.judge import CYCLIC, EXPLAINED, judge_garbage, judge_owner, judge_rest
+from flatwater.memory.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_rest
 from flatwater.memory.diagnose.lines import Tracer
-from flatwater.memory.diagnose.numbers import AGAIN
 from flatwater.memory.diagnose.owners import ITEMISED, Owner, added_since, held_now
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.raw import full_name
 from flatwater.memory.objects.roots import Roots
-from flatwater.memory.series.readings import UNHELD_POINTS, Growth, Reading, Record, recent_slope
+from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Series, Slope, drifting, rising_lately, stairs
+from flatwater.memory.thresholds import SHIPPED
 
-STILL = 6
-"""Readings for which allocations stay traced while the line is not known: what grows in stairs rests between them, and
-what is added soon after tracing began was made before."""
-GARBAGE = 0.5
-"""Part of the growth that cyclic garbage must be."""
+CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 
 
 @dataclass
 class Investigation:
     """A census that waits for the next one."""
 
-    demanded: bool
     before: Census | None = None
     """None until it is taken."""
     since: int = 0
@@ -73,7 +68,7 @@ def remember_(case: Investigation, first: Owner, holding: Holding) -> None:
     """Note what the foremost owner was at this look. Its container is held on to until the next one."""
     case.grew, case.length = first.length != case.length, first.length
     case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
-    if first.kind in ITEMISED and not case.demanded:
+    if first.kind in ITEMISED:
         case.traced_owner = first.container, holding
 
 
@@ -112,7 +107,7 @@ def waits_(case: Investigation, tracer: Tracer | None) -> bool:
         return False
     case.retold = _again_(case, tracer, *case.traced_owner)
     case.still = 0 if case.retold is not None else case.still + 1
-    waits = 0 < case.still <= STILL
+    waits = 0 < case.still <= CASE.still
     if not waits:
         case.still, case.traced_owner = 0, None
     return waits
@@ -128,7 +123,7 @@ def _again_(case: Investigation, tracer: Tracer | None, container: Any, holding:
     made = line_of_(case, tracer, first.owner, newest)
     if made is None:
         return None
-    return [replace(first, made_at=made, fingerprint=fingerprint(first.verdict, first.owner, made)), *others]
+    return [replace(first, made_at=made), *others]
 
 
 def wants_garbage(case: Investigation) -> bool:
@@ -152,9 +147,9 @@ def search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int)
     return case.search is not None
 
 
-def leave_(case: Investigation | None) -> None:
+def leave_(case: Investigation) -> None:
     """Stop the search that goes on."""
-    if case is not None and case.search is not None:
+    if case.search is not None:
         case.search.stop()
         case.search = None
 
@@ -170,22 +165,17 @@ def garbage_(case: Investigation, slope: Slope, growth: Growth) -> list[Finding]
     search, before = case.search, case.garbage
     garbage = None if search is None else search.garbage()
     case.search = None
-    if garbage is None or garbage.bytes < GARBAGE * slope.per_step * slope.span:
+    if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * slope.span:
         case.clean = True
         return []
     case.garbage = before or (case.searched, garbage.bytes)
-    if before is None or garbage.bytes - before[1] < GARBAGE * slope.per_step * (case.searched - before[0]):
+    if before is None or garbage.bytes - before[1] < CASE.garbage * slope.per_step * (case.searched - before[0]):
         return []
     case.grew, case.tensors = True, False
     if garbage.made_at is not None:
         case.lines[CYCLIC] = garbage.made_at
     return [judge_garbage(replace(garbage, made_at=case.lines.get(CYCLIC)), slope.per_step, slope, growth)]
 
-
-LOOKS = 3
-"""Censuses after the first one, while those before do not explain the growth: it may come in bursts."""
-MOST_LOOKS = 6
-"""The same, while it is not sure either that no object holds what grows."""
 
 Known = Mapping[str, Finding]
 """What was found so far, by owner."""
@@ -219,8 +209,8 @@ def native(record: Record, reading: Reading, growth: Growth, known: float) -> li
     if not _sure_of_native(record):
         return []
     series = record.unaccounted
-    slope = drifting(series.steps, series.values, least=2 * reading.material, fewest=UNHELD_POINTS)
-    if slope is None or slope.per_step - known <= (1 - EXPLAINED) * slope.per_step:
+    slope = drifting(series.steps, series.values, least=2 * reading.material, fewest=DRIFT.unheld)
+    if slope is None or slope.per_step - known <= (1 - OWNING.explained) * slope.per_step:
         return []
     rest = Slope(slope.per_step - known, max(0.0, slope.low - known), slope.high - known)
     return [judge_rest("native", rest, growth)]
@@ -228,12 +218,12 @@ def native(record: Record, reading: Reading, growth: Growth, known: float) -> li
 
 def most_looks(record: Record) -> int:
     """Censuses after the first one that are worth it."""
-    return LOOKS if _sure_of_native(record) else MOST_LOOKS
+    return CASE.looks if _sure_of_native(record) else CASE.more_looks
 
 
 def _sure_of_native(record: Record) -> bool:
     """Whether what no book explains was found to drift often enough in a row."""
-    return record.drifted["native"] >= AGAIN
+    return record.drifted["native"] >= DRIFT.again
 
 
 def _held(record: Record) -> tuple[Series, Series]:
@@ -244,5 +234,5 @@ def _held(record: Record) -> tuple[Series, Series]:
 def _unknown(series: Series, known: Known) -> list[float]:
     """The series without the growth that is known already, and without a fifth more, as estimates err."""
     held = (found.bytes_per_step for found in known.values() if found.holders or found.verdict == "native")
-    rate = sum(held) / EXPLAINED
+    rate = sum(held) / OWNING.explained
     return [value - rate * step for step, value in zip(series.steps, series.values, strict=True)]

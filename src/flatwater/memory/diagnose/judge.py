@@ -1,16 +1,19 @@
 """From owners and numbers to findings: leak, filling, retention ..., and when the limit is reached. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 
-from flatwater.memory.diagnose.finding import Finding, Made, Verdict, fingerprint
+from flatwater.memory.diagnose.finding import Finding, Made, Verdict
 from flatwater.memory.diagnose.garbage import Garbage
 from flatwater.memory.diagnose.owners import Owner
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.series.slowdown import Slowdown
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.units import format_bytes
+
+OWNING = SHIPPED.owning
 
 _BY_VERDICT: dict[Verdict, str] = {
     "leak": "Drop what is not needed any more, or bound it: collections.deque(maxlen=...) keeps the newest.",
@@ -21,8 +24,9 @@ _BY_VERDICT: dict[Verdict, str] = {
     "consumers.",
     "cache": "Give it a maxsize, or key it by something small; a cache on a method keeps each object that called it.",
     "mapped": "Pages of files: the system takes them back when it needs them. Count private bytes instead.",
-    "native": "No Python object explains it: look at C extensions, worker threads and buffers outside of Python. A "
-    "recording with `memray run --native` names the C function.",
+    "native": "Nothing that your globals, local variables, tasks and threads reach explains it: look at C extensions "
+    "and buffers outside of Python, and give what a library works with a name of your own. A recording with "
+    "`memray run --native` names the C function.",
     "slowdown": "The work of a step grows: look in this phase for a list, a table or a history that each step walks "
     "whole.",
 }
@@ -57,21 +61,57 @@ def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool 
     return _BY_KIND.get(kind, _BY_VERDICT[verdict]) if verdict == "leak" else _BY_VERDICT[verdict]
 
 
-MOST = 5
-"""Findings told at one time."""
-LEAST_SHARE = 0.05
-"""Of the growth of the whole process; what explains less is not told."""
-EXPLAINED = 0.8
-"""Of the growth: with so much of it explained, the rest is taken for noise."""
-
 UNEXPLAINED: dict[Verdict, tuple[str, str]] = {
     "retention": ("the C allocator", "bytes that are freed and kept"),
     "mapped": ("mapped files", "pages of files and shared memory"),
-    "native": ("memory outside of Python", "bytes that no Python object explains"),
+    "native": ("memory outside of Python", "bytes that no object of your program explains"),
 }
 """Owner and content where no Python object holds what grows."""
 CYCLIC = "cyclic garbage"
 """Owner of what waits for a collection."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known of one cause of growth. `judge` makes the finding of it."""
+
+    verdict: Verdict
+    owner: str
+    drift: Slope
+    """Bytes per step, with bounds."""
+    what: str = ""
+    holders: tuple[str, ...] = ()
+    made_at: Made | None = None
+    count: int = 0
+    share: float | None = None
+    """Part of the growth of the whole process, where it is known better than from the rates."""
+    plateau_bytes: int | None = None
+    plateau_step: int | None = None
+    advice: str | None = None
+    """Where it is another than the verdict's."""
+    redundancy: str | None = None
+
+
+def judge(known: Evidence, growth: Growth) -> Finding:
+    """The finding: every one of a run, a watched program, a process seen from outside and a test is made here."""
+    return Finding(
+        verdict=known.verdict,
+        owner=known.owner,
+        holders=known.holders,
+        made_at=known.made_at,
+        bytes_per_step=known.drift.per_step,
+        interval=(known.drift.low, known.drift.high),
+        share=_share(known.drift.per_step, growth) if known.share is None else known.share,
+        count=known.count,
+        what=known.what,
+        plateau_bytes=known.plateau_bytes,
+        plateau_step=known.plateau_step,
+        limit_bytes=growth.limit,
+        limit_step=None,
+        advice=advice(known.verdict) if known.advice is None else known.advice,
+        unit=growth.unit,
+        redundancy=known.redundancy,
+    )
 
 
 def judge_owner(owner: Owner, made_at: Made | None, *, steps: int, growth: Growth, drift: Slope) -> Finding:
@@ -92,25 +132,20 @@ def judge_owner(owner: Owner, made_at: Made | None, *, steps: int, growth: Growt
         longer = (owner.length - owner.length_before) / steps
         at = growth.step + ceil((owner.capacity - owner.length) / longer) if longer > 0 else None
     bound = {"cache": ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"}.get(verdict, "")
-    return Finding(
+    known = Evidence(
         verdict=verdict,
         owner=owner.path,
+        drift=_around(rate, drift),
+        what=owner.what + bound,
         holders=owner.holders,
         made_at=made_at,
-        bytes_per_step=rate,
-        interval=_around(rate, drift),
-        share=_share(rate, growth),
         count=owner.count,
-        what=owner.what + bound,
         plateau_bytes=plateau,
         plateau_step=at,
-        limit_bytes=growth.limit,
-        limit_step=None,
         advice=advice(verdict, owner.kind, graph=owner.graph, base=owner.base),
-        fingerprint=fingerprint(verdict, owner.path, made_at),
-        unit=growth.unit,
         redundancy=owner.redundancy,
     )
+    return judge(known, growth)
 
 
 def _container_verdict(owner: Owner) -> Verdict:
@@ -132,22 +167,27 @@ def judge_leaf(path: str, held: int, planned: int | None, *, drift: Slope, growt
         drift: of its resident bytes.
         growth: of the process.
     """
-    filling = planned is not None and held < planned
-    verdict: Verdict = "filling" if filling else "leak"
-    found = _unheld(verdict, path, drift, growth)
     if planned is None:
-        return replace(found, what=f"{format_bytes(held)}, of which no plan knows")
+        what = f"{format_bytes(held)}, of which no plan knows"
+        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
     what = f"{format_bytes(held)} of {format_bytes(planned)} planned"
-    if not filling:
-        return replace(found, what=what)
-    at = growth.step + ceil((planned - held) / drift.per_step)
-    return replace(found, what=f"{what}, touched for the first time", plateau_bytes=planned, plateau_step=at)
+    if held >= planned:
+        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
+    filling = Evidence(
+        verdict="filling",
+        owner=path,
+        drift=drift,
+        what=f"{what}, touched for the first time",
+        plateau_bytes=planned,
+        plateau_step=growth.step + ceil((planned - held) / drift.per_step),
+    )
+    return judge(filling, growth)
 
 
 def judge_rest(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
     """The verdict on growth that no Python object holds: `retention`, `mapped` or `native`."""
     owner, what = UNEXPLAINED[verdict]
-    return replace(_unheld(verdict, owner, drift, growth), what=what)
+    return judge(Evidence(verdict=verdict, owner=owner, drift=drift, what=what), growth)
 
 
 def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -> Finding:
@@ -159,17 +199,16 @@ def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -
         drift: of the memory that no container explains.
         growth: of the process.
     """
-    low, high = _around(rate, drift)
-    found = _unheld("leak", CYCLIC, Slope(rate, low, high), growth)
-    what = f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}"
-    return replace(
-        found,
+    known = Evidence(
+        verdict="leak",
+        owner=CYCLIC,
+        drift=_around(rate, drift),
+        what=f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}",
         made_at=garbage.made_at,
         count=garbage.objects,
-        what=what,
         advice=CYCLES,
-        fingerprint=fingerprint("leak", CYCLIC, garbage.made_at),
     )
+    return judge(known, growth)
 
 
 def judge_phase(phase: str, slower: Slowdown, growth: Growth) -> Finding:
@@ -183,33 +222,11 @@ def judge_phase(phase: str, slower: Slowdown, growth: Growth) -> Finding:
     still = Slope(0.0, 0.0, 0.0)
     fewer = f"{1 - slower.before / slower.now:.0%} fewer than before ({_pace(1 / slower.before)})"
     fall = f"{phase} does {_pace(1 / slower.now)} steps per CPU second, {fewer}"
-    return replace(_unheld("slowdown", phase, still, growth), what=fall, share=0.0)
+    return judge(Evidence(verdict="slowdown", owner=phase, drift=still, what=fall, share=0.0), growth)
 
 
 def _pace(steps: float) -> str:
     return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004
-
-
-def _unheld(verdict: Verdict, owner: str, drift: Slope, growth: Growth) -> Finding:
-    """A finding without holders: what the system or the program's own books say grows."""
-    return Finding(
-        verdict=verdict,
-        owner=owner,
-        holders=(),
-        made_at=None,
-        bytes_per_step=drift.per_step,
-        interval=(drift.low, drift.high),
-        share=_share(drift.per_step, growth),
-        count=0,
-        what="",
-        plateau_bytes=None,
-        plateau_step=None,
-        limit_bytes=growth.limit,
-        limit_step=None,
-        advice=advice(verdict),
-        fingerprint=fingerprint(verdict, owner, None),
-        unit=growth.unit,
-    )
 
 
 def foremost(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
@@ -218,14 +235,14 @@ def foremost(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
     held = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
     kept = [found for found in findings if _worth_telling(found, held)]
     kept.sort(key=lambda found: -found.bytes_per_step)
-    return [replace(found, limit_step=None if found.verdict == "slowdown" else at) for found in kept[:MOST]]
+    return [replace(found, limit_step=None if found.verdict == "slowdown" else at) for found in kept[: OWNING.told]]
 
 
 def _worth_telling(found: Finding, held: float) -> bool:
     """Whether a finding explains enough. What is freed between blocks that a larger owner keeps is that one's doing."""
     if found.verdict == "retention" and found.bytes_per_step < held:
         return False
-    return found.share >= LEAST_SHARE or found.verdict == "slowdown"
+    return found.share >= OWNING.told_share or found.verdict == "slowdown"
 
 
 def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
@@ -251,7 +268,7 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
 def _rate(findings: Sequence[Finding], growth: Growth) -> float:
     """Bytes per step of the whole process: of all findings where they explain it, else as measured."""
     known = sum(found.bytes_per_step for found in findings)
-    return known if known >= EXPLAINED * growth.whole.per_step else growth.whole.per_step
+    return known if known >= OWNING.explained * growth.whole.per_step else growth.whole.per_step
 
 
 def _share(rate: float, growth: Growth) -> float:
@@ -259,8 +276,8 @@ def _share(rate: float, growth: Growth) -> float:
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
 
 
-def _around(rate: float, drift: Slope) -> tuple[float, float]:
+def _around(rate: float, drift: Slope) -> Slope:
     """The relative interval of `drift`, laid around a rate; a point where that does not rise."""
     if drift.per_step <= 0:
-        return rate, rate
-    return rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step)
+        return Slope(rate, rate, rate)
+    return Slope(rate, rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step))

@@ -1,12 +1,11 @@
-"""Cheap watching, expensive investigating only on suspicion: monitor, census, origin, verdict.
+"""Cheap watching, expensive investigating only on suspicion: readings, a census, a second one, and lines.
 
-A reading a step costs microseconds. Where the memory that nobody accounts for rises, a census is taken and allocations
-are traced until the next reading; the second census then says which container grew, and the traces which line fills it.
-What the numbers alone can tell (state filled for the first time, freed memory kept, mapped files, slower steps) needs
-no census.
+A reading a step costs microseconds. Where the memory that nobody accounts for rises, a census is taken; the second one
+says which container grew, and traces which line fills it. What the numbers alone can tell (state filled for the first
+time, freed memory kept, mapped files, slower steps) needs no census. `states.py` has the table of what follows what.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from flatwater.memory.diagnose.finding import Finding
@@ -26,34 +25,21 @@ from flatwater.memory.diagnose.investigation import (
     waits_,
     wants_garbage,
 )
-from flatwater.memory.diagnose.judge import CYCLIC, EXPLAINED, foremost
+from flatwater.memory.diagnose.judge import CYCLIC, foremost
 from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
 from flatwater.memory.diagnose.owners import find_owners
+from flatwater.memory.diagnose.states import TRANSITIONS, Action, Event, State
 from flatwater.memory.objects.census import Census, Censuses, Counted
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import process_seconds
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Slope
+from flatwater.memory.thresholds import SHIPPED
 
-__all__ = ["Monitor", "Reading"]
+__all__ = ["Monitor", "Reading", "State"]
 
-HEADROOM = 0.1
-"""Part of the limit that must be free for tracing, which takes memory itself."""
-PATIENT = 8
-"""Readings after a suspicion to prove a drift, which may come in stairs."""
-LAST = 2.0
-"""Seconds at the end for which a search for cyclic garbage is waited for."""
-TRACED, LONGEST_TRACE = 3, 16
-"""Looks at an owner that has grown, the first of them untraced, and looks in all, after which it has no line."""
-LONGEST_TRACED = 0.2
-"""Seconds that a census may take for which tracing waits, where one is needed to see what is new."""
-PAGE = 4096
-"""Bytes per step below which an owner is not told on demand."""
-QUIET = 2
-"""Readings without suspicion after a look that found nothing, and five times as many after one that found something;
-doubled each time."""
-LONGEST_QUIET = 64
+CASE, OWNING = SHIPPED.investigating, SHIPPED.owning
 
 
 class Monitor:
@@ -70,6 +56,7 @@ class Monitor:
             trace: whether allocations may be traced, which slows steps down.
             counted: is told of each census.
         """
+        self.state = State.BEGINNING
         self.cost_seconds = 0.0
         """CPU time spent here; the slowdown of the traced steps is not in it."""
         self._roots = roots
@@ -79,12 +66,33 @@ class Monitor:
         self._last: Reading | None = None
         self.censuses = Censuses(roots, self._counted)
         """One may be under way; between two steps it may go on."""
-        self._first: Investigation | None = None
-        self._case: Investigation | None = None
+        self._first = Investigation()
+        self._case = self._first
         self._may_trace = True
         self._found: dict[str, Finding] = {}
+        self._news: list[Finding] = []
+        """Found at this reading."""
+        self._open = False
+        """Whether the last investigation explained too little: the record is asked again at each reading."""
         self._quiet = 0
-        self._patience = QUIET
+        self._patience = CASE.quiet
+        self._slope = recent_slope(self._record.unaccounted)
+        """Of all growth in the series that shows the drift."""
+        self._actions: dict[Action, Callable[[Reading], Event | None]] = {
+            Action.KEEP: self._keep,
+            Action.COUNT: self._count,
+            Action.NOTICE: self._notice,
+            Action.PROVE: self._prove,
+            Action.LOOK: self._look,
+            Action.SEARCH: self._search,
+            Action.ASK: self._ask,
+            Action.AWAIT_LINE: self._await_line,
+            Action.JUDGE: self._judge,
+            Action.TRACE: self._trace,
+            Action.TELL: self._tell,
+            Action.TELL_REST: self._tell_rest,
+            Action.LEAVE: self._leave,
+        }
 
     @property
     def tracing(self) -> bool:
@@ -94,7 +102,7 @@ class Monitor:
     @property
     def investigating(self) -> bool:
         """Whether growth is proven, and a census waits for the next one."""
-        return self._case is not None and (self._case.proven or self._case.demanded)
+        return self.state not in {State.BEGINNING, State.WATCHING} and self._case.proven
 
     def observe(self, reading: Reading, *, seconds: float = inf, trace: bool = True) -> list[Finding]:
         """Note a reading; a finding is returned once, and again if its verdict has changed.
@@ -110,25 +118,27 @@ class Monitor:
             return []
         self._last, self._may_trace = reading, trace
         self.censuses.seconds = seconds if self._room(reading) else inf
-        found = []
         if not self.tracing:
             # Tracing takes memory and time itself: such a reading says nothing of the program.
             self._record.add(reading)
-            found = read_numbers(self._record, reading, self._unit)
-        if self._first is None:
-            self._first = self._begun(Investigation(demanded=True), reading)
-        elif self._case is not None and self._case.before is None:
-            self._begun(self._case, reading)
-        elif self._case is not None:
-            found += self._look(self._case, reading)
-        elif self._suspicious(reading):
-            self._case = Investigation(demanded=False)
-            self._begun(self._case, reading)
-        elif self.censuses.under_way:
+            self._news += read_numbers(self._record, reading, self._unit)
+        watched = self.state is State.WATCHING
+        self._go_on(reading)
+        if watched and self.state is State.WATCHING and self.censuses.under_way:  # somebody else asked for it
             self.censuses.take(reading.step)
-        news = self._news(found)
+        news = self._known()
         self.cost_seconds += process_seconds() - began
         return news
+
+    def _go_on(self, reading: Reading) -> None:
+        """Follow the table from this reading until an action answers with no event."""
+        if self.state not in {State.BEGINNING, State.WATCHING, State.COUNTING}:
+            drifts, self._slope = drift_of(self._record, self._found, reading)
+            self._case.proven = self._case.proven or drifts  # a tracer's own memory may hide it at the next look
+        event: Event | None = Event.READING
+        while event is not None:
+            self.state, action = TRANSITIONS[self.state, event]
+            event = self._actions[action](reading)
 
     def count(self, *, seconds: float | None = None) -> None:
         """Take a census for whoever is told of them: as far as the last reading's seconds go, or others."""
@@ -141,134 +151,196 @@ class Monitor:
         """All causes known so far, with the forecast of now."""
         if self._last is None:
             return []
-        growth = self._record.growth(self._last, self._unit)
-        return foremost(list(self._found.values()), growth)
+        return foremost(list(self._found.values()), self._growth(self._last))
 
     def settle(self) -> None:
         """Take what is proven already for found, line or not, and wait two seconds for a search: no step will come."""
-        if self._last is not None:
-            self._news(slower_at_the_end(self._record, self._last, self._unit))
-        case = self._case
-        if case is not None and case.search is not None and self._last is not None and case.search.ended(LAST):
-            self._news(self._look(case, self._last))
-        if self._case is not None and self._case.found:
-            self._news(self._case.found)
+        if self._last is None:
+            return
+        self._news += slower_at_the_end(self._record, self._last, self._unit)
+        search = self._case.search
+        if search is not None and search.ended(CASE.last_search):
+            self._go_on(self._last)
+        if self.state is not State.WATCHING:
+            self._news += self._case.found
+        self._known()
+        if self._open or self.investigating:
+            self._news += self._rest_of(self._last)
+            self._known()
 
     def conclude(self) -> list[Finding]:
         """What can be said now, when there is no step to wait for: all findings, else what grew since the beginning."""
         self.settle()
-        if self._last is None or self._first is None or self._first.before is None:
-            return []
-        if not self._found and self._last.step > self._first.since:
-            growth = self._record.growth(self._last, self._unit)
-            slope = recent_slope(self._record.unaccounted)
-            self.censuses.drop()
-            self.censuses.seconds = inf
-            owners = self._owners(self._first, growth, slope) or []
-            self._news([finding for finding in owners if finding.bytes_per_step >= PAGE])
+        if not self.findings():
+            self._news += self.since_beginning()
+            self._known()
         return self.findings()
 
-    def examine(self) -> None:
-        """Take a census now, trace until the next reading, and tell then what grew, suspicious or not."""
-        if self._last is not None and self._case is None:
-            self._case, self.censuses.seconds = Investigation(demanded=True), inf
-            self.censuses.drop()
-            self._begun(self._case, self._last)
-            self._trace(self._last, tensors=True, objects=True)
+    def gained(self) -> list[tuple[str, int]]:
+        """Roots that hold more than at the beginning, new ones too, and by how many bytes: leads, and no proof."""
+        self.censuses.drop()
+        self.censuses.seconds = inf
+        taken = None if self._last is None else self.censuses.take(self._last.step)
+        if taken is None or self._first.before is None:
+            return []
+        before, now = self._first.before.holdings, taken[1].holdings
+        roots = {path: held.bytes for path, held in now.items() if held.parent is None}
+        grown = ((path, size - (before[path].bytes if path in before else 0)) for path, size in roots.items())
+        return sorted(grown, key=lambda each: -each[1])
+
+    def since_beginning(self) -> list[Finding]:
+        """The containers that gained since the first census: no proof that they go on, as nothing was read between."""
+        if self._last is None or self._first.before is None or self._last.step <= self._first.since:
+            return []
+        self.censuses.drop()
+        self.censuses.seconds = inf
+        slope = recent_slope(self._record.unaccounted)
+        owners = self._owners(self._first, self._growth(self._last), slope) or []
+        step = self._last.step  # what is full by now has ended
+        growing = (found for found in owners if found.plateau_step is None or found.plateau_step > step)
+        return [finding for finding in growing if finding.bytes_per_step >= CASE.page]
 
     def close(self) -> None:
         """Stop tracing, and leave the census and the search that are under way."""
         leave_(self._case)
-        self._case = None
+        self._case, self.state = Investigation(), State.WATCHING
         self.censuses.drop()
         self._untrace()
 
-    def _untrace(self) -> None:
-        if self._tracer is not None:
-            self._tracer.stop()
+    # --- actions: each does one thing, and answers with the event that follows ---
 
-    # --- what a census tells ---
+    def _keep(self, _reading: Reading) -> None:
+        """Stay as it is until the next reading."""
 
-    def _suspicious(self, reading: Reading) -> bool:
+    def _notice(self, reading: Reading) -> Event | None:
+        if self._open and self._rest_of(reading):
+            return Event.UNTOLD
         self._quiet -= 1
-        return self._quiet < 0 and suspicious(self._record, self._found, reading)
+        if self._quiet < 0 and suspicious(self._record, self._found, reading):
+            self._case = Investigation()
+            return Event.SUSPICION
+        return None
 
-    def _begun(self, case: Investigation, reading: Reading) -> Investigation | None:
-        """The case with its first census; None while that is under way."""
+    def _count(self, reading: Reading) -> Event | None:
         taken = self.censuses.take(reading.step)
         if taken is None:
             return None
-        case.since, case.before = taken[0], taken[1].forget()
-        return case
+        self._case.since, self._case.before = taken[0], taken[1].forget()
+        return Event.COUNTED
 
-    def _trace(self, reading: Reading, *, tensors: bool, objects: bool) -> bool:
-        if self._tracer is None or not self._may_trace or not self._room(reading):
-            return False
-        self._tracer.start(tensors=tensors, objects=objects)
-        return True
+    def _prove(self, _reading: Reading) -> Event | None:
+        if self._case.proven or self._case.waited >= CASE.patience:
+            return Event.DUE
+        self._case.waited += 1
+        return None
 
-    @staticmethod
-    def _room(reading: Reading) -> bool:
-        return reading.limit is None or reading.limit - reading.resident >= HEADROOM * reading.limit
+    def _await_line(self, reading: Reading) -> Event | None:
+        if self.tracing and self._room(reading) and (held_(self._case) or waits_(self._case, self._tracer)):
+            return None
+        return Event.DUE
 
-    def _look(self, case: Investigation, reading: Reading) -> list[Finding]:
-        """Compare the census with the one before, and say what grew; or wait for another, or for its line."""
-        growth = self._record.growth(reading, self._unit)
-        drifts, slope = drift_of(self._record, self._found, reading)
-        case.proven = case.proven or drifts  # a tracer's own memory may hide it at the next look
-        if not (case.proven or case.demanded) and case.waited < PATIENT:
-            case.waited += 1
-            return []
-        if self.tracing and self._room(reading) and (held_(case) or waits_(case, self._tracer)):
-            return []
-        found = self._seen(case, reading, growth, slope)
-        self._untrace()
-        if found is None:  # it is not waited for while the program is slow
-            return []
-        known = sum(finding.bytes_per_step for finding in found)
-        explained = case.proven and known >= EXPLAINED * slope.low  # the growth is no surer than its interval
-        if case.demanded:
-            found = [finding for finding in found if finding.bytes_per_step >= PAGE]
-        elif not case.proven:
-            found = []
-        elif self._wait(case, reading, found, explained=explained):
-            case.found = found or case.found
-            return []
-        if case.proven and not explained:
-            found += native(self._record, reading, growth, known)
-        self._case = None
-        self._rest(found)
-        return found
+    def _ask(self, reading: Reading) -> Event | None:
+        case = self._case
+        if case.search is not None and case.search.ended():
+            case.seen = case.seen + garbage_(case, self._slope, self._growth(reading))
+            return Event.LOOKED
+        return Event.DUE if case.looks < most_looks(self._record) else None
 
-    def _seen(self, case: Investigation, reading: Reading, growth: Growth, slope: Slope) -> list[Finding] | None:
-        """What one look finds in containers, else in cyclic garbage; None while the census or the search goes on."""
-        if case.search is not None and (case.search.ended() or case.looks >= most_looks(self._record)):
-            return case.seen + garbage_(case, slope, growth) if case.search.ended() else None
-        traced = self.tracing and wants_garbage(case)
+    def _look(self, reading: Reading) -> Event | None:
+        """Compare the census with the one before; what is traced already needs none."""
+        case, growth = self._case, self._growth(reading)
         retold, case.retold = case.retold, None
-        found = case.found[1:] if traced else retold or self._owners(case, growth, slope)
+        traced = self.tracing and wants_garbage(case)
+        found = case.found[1:] if traced else retold or self._owners(case, growth, self._slope)
         if found is None:
+            self._untrace()  # it is not waited for while the program is slow
             return None
         case.looks += 1
         case.seen = found
-        rest = case.proven and sum(finding.bytes_per_step for finding in found) < EXPLAINED * slope.low
-        if rest and self._room(reading) and search_(case, self._roots, self._tracer, reading.step):
-            return None
-        leave_(case)
-        return found
+        return Event.UNEXPLAINED if case.proven and not self._explains(found) and self._room(reading) else self._seen()
 
-    def _wait(self, case: Investigation, reading: Reading, found: Sequence[Finding], *, explained: bool) -> bool:
+    def _search(self, reading: Reading) -> Event | None:
+        if not search_(self._case, self._roots, self._tracer, reading.step):
+            return self._seen()
+        self._untrace()
+        return None
+
+    def _seen(self) -> Event:
+        leave_(self._case)
+        self._untrace()
+        return Event.LOOKED
+
+    def _judge(self, _reading: Reading) -> Event:
         """Whether another look is worth it: for the line of an owner, or for one, as growth in bursts skips steps.
 
         Nothing is traced, and so slowed down, before an owner is proven.
         """
-        again = case.traced > 0  # tensors may lie deep in objects, and objects may be made of tensors
-        if found and found[0].made_at is None and case.traced < TRACED and case.looks < LONGEST_TRACE:
-            case.traced += case.grew  # nothing was made in the others
-            uncounted = found[0].owner == CYCLIC or case.traced_owner is not None  # no census is needed for it
-            quick = uncounted or self.censuses.took <= LONGEST_TRACED
-            return quick and self._trace(reading, tensors=case.tensors or again, objects=not case.tensors or again)
-        return not explained and case.looks < most_looks(self._record)
+        case, found = self._case, self._case.seen
+        if not case.proven:
+            return Event.UNPROVEN
+        lineless = found and found[0].made_at is None
+        if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
+            return Event.NO_LINE
+        if self._explains(found) or case.looks >= most_looks(self._record):
+            return Event.DONE
+        case.found = found or case.found
+        return Event.AGAIN
+
+    def _trace(self, reading: Reading) -> Event | None:
+        case, again = self._case, self._case.traced > 0
+        case.traced += case.grew  # nothing was made in the others
+        uncounted = case.seen[0].owner == CYCLIC or case.traced_owner is not None  # no census is needed for it
+        quick = uncounted or self.censuses.took <= CASE.longest_traced
+        if not quick or self._tracer is None or not self._may_trace or not self._room(reading):
+            return Event.REFUSED
+        # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
+        self._tracer.start(tensors=case.tensors or again, objects=not case.tensors or again)
+        case.found = case.seen
+        return None
+
+    def _tell(self, reading: Reading) -> None:
+        found = self._case.seen
+        if not self._explains(found):
+            known = sum(finding.bytes_per_step for finding in found)
+            found = found + native(self._record, reading, self._growth(reading), known)
+        self._news += found
+        self._open = not self._explains(found)
+        self._rest(explained=not self._open)
+
+    def _tell_rest(self, reading: Reading) -> None:
+        self._news += self._rest_of(reading)
+        self._open = False
+
+    def _leave(self, _reading: Reading) -> None:
+        self._rest(explained=False)
+
+    def _rest(self, *, explained: bool) -> None:
+        self._case = Investigation()
+        self._quiet = self._patience * (CASE.quiet_found if explained else 1)
+        self._patience = min(2 * self._patience, CASE.longest_quiet)
+
+    # --- evidence ---
+
+    def _growth(self, reading: Reading) -> Growth:
+        return self._record.growth(reading, self._unit)
+
+    def _rest_of(self, reading: Reading) -> list[Finding]:
+        """Native growth, as far as nothing that is known explains it: the record goes on when an investigation ends."""
+        held = (found for found in self._found.values() if found.holders or found.verdict in {"native", "leak"})
+        known = sum(found.bytes_per_step for found in held)
+        return native(self._record, reading, self._growth(reading), known)
+
+    def _explains(self, found: Sequence[Finding]) -> bool:
+        """Whether findings have most of the growth, which is no surer than its interval."""
+        return sum(finding.bytes_per_step for finding in found) >= OWNING.explained * self._slope.low
+
+    @staticmethod
+    def _room(reading: Reading) -> bool:
+        return reading.limit is None or reading.limit - reading.resident >= CASE.headroom * reading.limit
+
+    def _untrace(self) -> None:
+        if self._tracer is not None:
+            self._tracer.stop()
 
     def _owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
         """Findings of the containers that grew; None while the census is under way. Only one of them is held on to."""
@@ -276,13 +348,9 @@ class Monitor:
         if taken is None or case.before is None or taken[0] <= case.since:
             return None
         owners = find_owners(case.before, taken[1])
-        if owners:
+        if owners and case is not self._first:
             remember_(case, owners[0], taken[1].holdings[owners[0].path])
         return judged_(case, self._tracer, owners, growth=growth, drift=slope)
-
-    def _rest(self, found: Sequence[Finding]) -> None:
-        self._quiet = self._patience * (5 if found else 1)
-        self._patience = min(2 * self._patience, LONGEST_QUIET)
 
     # --- what is known ---
 
@@ -291,9 +359,10 @@ class Monitor:
         if self._told is not None:
             self._told(step, census)
 
-    def _news(self, found: Sequence[Finding]) -> list[Finding]:
-        """Put the findings into the books; those whose owner had no such verdict are news."""
+    def _known(self) -> list[Finding]:
+        """Put what was found into the books; findings whose owner had no such verdict are news."""
         before = {owner: known.verdict for owner, known in self._found.items()}
+        found, self._news = self._news, []
         for finding in found:
             self._found[finding.owner] = finding
         fresh = {finding.owner for finding in found if before.get(finding.owner) != finding.verdict}

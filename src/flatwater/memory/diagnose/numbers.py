@@ -4,12 +4,13 @@ from typing import TypeVar
 
 from flatwater.memory.diagnose.finding import Finding, Verdict
 from flatwater.memory.diagnose.judge import judge_leaf, judge_phase, judge_rest
-from flatwater.memory.series.readings import UNHELD_POINTS, Reading, Record
-from flatwater.memory.series.slope import SURE, Series, Slope, drifting, filling
+from flatwater.memory.series.readings import Reading, Record
+from flatwater.memory.series.slope import Series, Slope, drifting, filling
 from flatwater.memory.series.slowdown import slowdown
+from flatwater.memory.thresholds import SHIPPED
 
-AGAIN = 3
-"""Judgements in a row that must find it: free lists and clocks are noisy, and each series is judged many times."""
+DRIFT = SHIPPED.drift
+
 
 COSTS_SOON = 60
 """The same for the costs of steps: they are noisy, and a program of seconds ends after a few dozen readings."""
@@ -38,14 +39,14 @@ def read_numbers(record: Record, reading: Reading, unit: str) -> list[Finding]:
 
 
 def _sure_drift(record: Record, name: str, series: Series, *, least: float) -> Slope | None:
-    slope = drifting(series.steps, series.values, least=least, fewest=UNHELD_POINTS, confidence=SURE)
+    slope = drifting(series.steps, series.values, least=least, fewest=DRIFT.unheld, confidence=DRIFT.sure)
     return _again(record, name, slope)
 
 
 def _again(record: Record, name: str, found: T | None) -> T | None:
     """What a judgement found, where those before it found something as well."""
     record.drifted[name] = 0 if found is None else record.drifted[name] + 1
-    return found if record.drifted[name] >= AGAIN else None
+    return found if record.drifted[name] >= DRIFT.again else None
 
 
 def _grown_leaves(record: Record, reading: Reading, unit: str) -> list[Finding]:

@@ -11,15 +11,9 @@ from flatwater.memory.objects.children import look
 from flatwater.memory.objects.raw import loaded, name_of, plain
 from flatwater.memory.objects.roots import Roots, spoken_name, user_modules
 from flatwater.memory.objects.view import Walk
+from flatwater.memory.thresholds import SHIPPED
 
-EXPLAINED = 0.8
-"""Share of a holder's growth from which on the containers below it are its owners, and the holder only an ancestor."""
-
-LEAST_BYTES = 4096
-"""Growth below which a container is not looked at."""
-
-LEAST_SHARE = 0.01
-"""Share of all growth below which an owner is not told."""
+OWNING = SHIPPED.owning
 
 
 @dataclass(frozen=True)
@@ -71,8 +65,8 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
         if holding.parent is not None:
             below.setdefault(holding.parent, []).append(path)
     gained = _gains(before, after, growth, below)
-    total = sum(gained.values())
-    paths = [path for path in sorted(gained, key=lambda path: -gained[path]) if gained[path] >= LEAST_SHARE * total]
+    least = OWNING.least_share * sum(gained.values())
+    paths = sorted((path for path in gained if gained[path] >= least), key=lambda path: -gained[path])
     return [_owner(before.holdings[path], after, path, gained[path]) for path in paths]
 
 
@@ -91,7 +85,7 @@ def _gains(
         deeper = sum(explained.get(child, 0) for child in below.get(path, ()))
         own = _own_growth(before.holdings.get(path), after.holdings[path], growth[path])
         rest = own - deeper
-        if rest >= LEAST_BYTES and rest > (1 - EXPLAINED) * own:
+        if rest >= OWNING.least_bytes and rest > (1 - OWNING.explained) * own:
             gained[path] = rest
             deeper += rest
         explained[path] = deeper
@@ -109,7 +103,7 @@ def _own_growth(before: Holding | None, after: Holding, growth: int) -> float:
     if after.instances <= before.instances:
         return growth
     longer = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
-    return longer if longer >= EXPLAINED * growth else 0
+    return longer if longer >= OWNING.explained * growth else 0
 
 
 def _owner(before: Holding, after: Census, path: str, gained: float) -> Owner:

@@ -1,4 +1,4 @@
-"""Where the walk over the heap begins: globals of the user's modules, locals of running frames, known registries.
+"""Where the walk over the heap begins: globals of the user's modules, locals of frames and tasks, known registries.
 
 Nothing here calls into the user's program: module and instance namespaces are read as dicts, never through attributes,
 so lazily importing modules stay asleep and no property runs.
@@ -19,6 +19,7 @@ from typing import Any
 
 from flatwater.memory.objects.locals import function_name, locals_of
 from flatwater.memory.objects.raw import dict_of, entries, loaded, names_of, namespace, plain, thread_name
+from flatwater.memory.objects.tasks import suspended_frames
 
 _SEPARATORS = tuple({os.sep, os.altsep or os.sep})
 _STDLIB = tuple(sorted({str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib")}))
@@ -128,7 +129,8 @@ def _unused(name: str, names: Collection[str]) -> str:
 
 def spoken_name(module: str, names: Mapping[str, Any]) -> str:
     """How a path names the module: what has no name of its own by its file, which is the same when it is imported."""
-    file = names.get("__file__")
+    # Python takes `__file__` away when a script has ended, and leaves its loader.
+    file = names.get("__file__") or dict_of(names.get("__loader__")).get("path")
     nameless = module == "__main__" or module.startswith("<")
     return Path(file).stem if nameless and type(file) is str else module
 
@@ -137,7 +139,8 @@ def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[
     """The roots in groups; what a group reaches is its own before the next group begins.
 
     Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
-    and must not take over the path of what the outer ones hold: each is a group, outermost first.
+    and must not take over the path of what the outer ones hold: each is a group, outermost first. A coroutine has the
+    same paths while it runs and while it waits.
 
     Args:
         roots: whose frames are the user's.
@@ -148,6 +151,7 @@ def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[
     yield [*_globals(modules), *outermost, *registries(), *roots.named]
     for frame in frames[1:]:
         yield _locals(frame)
+    yield _waiting(roots, {id(frame) for frame in frames})
     # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
     others = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
     yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in others]
@@ -190,6 +194,13 @@ def _stack(innermost: FrameType, roots: Roots) -> list[FrameType]:
 def _locals(frame: FrameType) -> list[tuple[str, Any]]:
     where = f"{function_name(frame.f_code)}() in {Path(frame.f_code.co_filename).name}"
     return [(f"{where}: {name}", value) for name, value in locals_of(frame).items() if not name.startswith(".")]
+
+
+def _waiting(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:
+    """Local variables of the user's coroutines that wait. No frame is kept: it would hold them when they have ended."""
+    frames = [frame for frame in suspended_frames() if id(frame) not in running]
+    users = [frame for frame in frames if is_user_file(frame.f_code.co_filename, roots.packages)]
+    return [root for frame in users for root in _locals(frame)]
 
 
 def _digitless(name: str) -> str:

@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flatwater.memory.series.slope import JUDGED, Series, Slope, robust_slope, thinned
+from flatwater.memory.series.slope import Series, Slope, robust_slope, thinned
+from flatwater.memory.thresholds import SHIPPED
 
-MIB = 1 << 20
-MATERIAL = 0.002
-"""Part of the resident bytes that a rise must reach, and 1 MiB at least."""
-UNHELD_POINTS = 8
-"""Points that must drift where no object is found: without one, a rise is also a slow warm-up."""
+DRIFT = SHIPPED.drift
+
 SOON = 20
 """Readings that are all judged; after that each series is judged at every fourth, in turn."""
 TURNS = 4
@@ -49,7 +47,7 @@ class Reading:
     @property
     def material(self) -> float:
         """Bytes that a rise must reach to be told."""
-        return max(MIB, MATERIAL * self.resident)
+        return max(DRIFT.least_bytes, DRIFT.least_share * self.resident)
 
 
 @dataclass(frozen=True)
@@ -116,5 +114,5 @@ def recent_slope(series: Series) -> Slope:
     """Over the recent half of a long series, and all of a short one."""
     if len(series.steps) <= 1:
         return Slope(0.0, 0.0, 0.0)
-    first = min(len(series.steps) // 2, max(0, len(series.steps) - UNHELD_POINTS))
-    return robust_slope(thinned(series.steps[first:], JUDGED), thinned(series.values[first:], JUDGED))
+    first = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.unheld))
+    return robust_slope(thinned(series.steps[first:], DRIFT.judged), thinned(series.values[first:], DRIFT.judged))

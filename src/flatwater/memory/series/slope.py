@@ -12,37 +12,12 @@ from math import sqrt
 from statistics import NormalDist, median, median_low
 
 from flatwater.memory.objects.raw import counted
+from flatwater.memory.thresholds import SHIPPED
 
-SURE = 0.99
-"""Confidence that is asked for where no object says what grows."""
+DRIFT, FILLING = SHIPPED.drift, SHIPPED.filling
+
 POINTS = 200
 """Longer series are thinned to this many: the pairs grow with the square."""
-JUDGED = 30
-"""Points of a window that are judged, evenly chosen: 435 pairs take 0.2 ms."""
-FEWEST = 5
-"""Points of the shortest window that is judged: four rises in a row."""
-LATE = 12
-"""Points of the short window, which sees a drift that began late in a long series."""
-BLOCKS = 5
-"""A window is cut into this many blocks, whose medians must go the same way."""
-BLOCKS_RISING = 3
-"""Of the four differences between blocks, those that must take part: one step, or two, are no drift."""
-TAKES_PART = 0.25
-"""A difference takes part if it is at least this much of the mean one."""
-STANDS_OUT = 6.0
-"""A rise is at least so many times the median deviation from its line: pure noise reaches 1.5."""
-NOISE = 3.0
-"""A suspicious rise is at least so many times the usual difference of neighbours; a line over five points has 4."""
-STAIR = 0.5
-"""Part of a material rise from which on a change is a stair."""
-RISES, FILLING_POINTS = 3, 8
-"""Rises in each half of a stretch in which a buffer fills, and its points: full ones and warm-ups have fewer."""
-LANDING = 2.0
-"""Times its longest landing until then, after which a buffer that has not risen has stopped."""
-FADING = 0.5
-"""Part of the first half's rise below which the second half's says that the buffer comes to its end."""
-STEADY = 0.8
-"""The second half of a window rises at least this much as fast as the first. For log t it is 0.71 to 0.76."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +79,7 @@ def drifting(
     values: Sequence[float],
     *,
     least: float,
-    fewest: int = FEWEST,
+    fewest: int = DRIFT.fewest,
     confidence: float = 0.95,
 ) -> Slope | None:
     """The slope of the recent part of a series if it rises for good, None if it does not.
@@ -124,21 +99,21 @@ def drifting(
         return None
     half = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
     found = _straight(steps[half:], values[half:], least, confidence)
-    late = len(steps) - max(LATE, fewest)
+    late = len(steps) - max(DRIFT.late, fewest)
     if found is not None or late <= half:
         return found
     # What began late must stand out from all of the recent half: twelve points of mere noise often make a line.
-    noise = STANDS_OUT * median(beside_level(values[half:]))
+    noise = DRIFT.stands_out * median(beside_level(values[half:]))
     return _straight(steps[late:], values[late:], max(least, noise), confidence)
 
 
 def _straight(steps: Sequence[float], values: Sequence[float], least: float, confidence: float) -> Slope | None:
     """The slope of a window if it rises throughout, materially, beyond its noise, and without slowing down."""
-    steps, values = thinned(steps, JUDGED), thinned(values, JUDGED)
+    steps, values = thinned(steps, DRIFT.judged), thinned(values, DRIFT.judged)
     if not _rises_throughout(values, least):  # the cheap condition first
         return None
     slope = robust_slope(steps, values, confidence)
-    stands_out = slope.per_step * slope.span >= max(least, STANDS_OUT * median(beside_line(steps, values, slope)))
+    stands_out = slope.per_step * slope.span >= max(least, DRIFT.stands_out * median(beside_line(steps, values, slope)))
     return slope if slope.low > 0 and stands_out and _steady(steps, values) else None
 
 
@@ -156,19 +131,19 @@ def filling(steps: Sequence[float], values: Sequence[float], *, now: float, leas
         now: the latest step, at or after the last of them.
         least: the rise that is material; two of them are asked for.
     """
-    if len(values) < FILLING_POINTS or values[-1] - min(values) < 2 * least:  # the cheap condition first
+    if len(values) < FILLING.points or values[-1] - min(values) < 2 * least:  # the cheap condition first
         return None
     fell = max((at for at in range(1, len(values)) if values[at] < values[at - 1]), default=0)
     rises = [at for at in range(fell + 1, len(values)) if values[at] > values[at - 1]]
-    if len(rises) < 2 * RISES or len(values) - rises[0] < FILLING_POINTS - 1:
+    if len(rises) < 2 * FILLING.rises or len(values) - rises[0] < FILLING.points - 1:
         return None
     first = rises[0] - 1
     early = [at for at in rises if steps[at] <= (steps[first] + now) / 2]
-    if min(len(early), len(rises) - len(early)) < RISES:
+    if min(len(early), len(rises) - len(early)) < FILLING.rises:
         return None
     rise, half, span = values[-1] - values[first], values[early[-1]] - values[first], now - steps[first]
     longest = max(steps[two] - steps[one] for one, two in pairwise([first, *rises]))
-    if rise < 2 * least or rise - half < FADING * half or now - steps[rises[-1]] > LANDING * longest:
+    if rise < 2 * least or rise - half < FILLING.fading * half or now - steps[rises[-1]] > FILLING.landing * longest:
         return None
     stair = max(values[at] - values[at - 1] for at in rises)
     return Slope(rise / span, (rise - stair) / span, (rise + stair) / span, span)
@@ -182,7 +157,7 @@ def stairs(steps: Sequence[float], values: Sequence[float], least: float) -> tup
     """
     kept = [0] if values else []
     for at in range(1, len(values)):
-        if abs(values[at] - values[kept[-1]]) >= STAIR * least:
+        if abs(values[at] - values[kept[-1]]) >= DRIFT.stair * least:
             kept.append(at)
     longest = max((steps[later] - steps[earlier] for earlier, later in pairwise(kept)), default=0)
     if kept and steps[-1] - steps[kept[-1]] > longest:
@@ -196,14 +171,14 @@ def rising_lately(values: Sequence[float], least: float) -> bool:
     The rise must also be three times the usual difference of two neighbours, which noise rarely is.
     """
     n = len(values)
-    if n < FEWEST:
+    if n < DRIFT.fewest:
         return False
-    parts = [values[-FEWEST:]] + ([thinned(values[n // 2 :], FEWEST)] if n > 2 * FEWEST else [])
+    parts = [values[-DRIFT.fewest :]] + ([thinned(values[n // 2 :], DRIFT.fewest)] if n > 2 * DRIFT.fewest else [])
     rising = [part for part in parts if part[-1] - part[0] >= least / 2 and _ordered(part)]
     if not rising:
         return False
     usual = median(abs(later - earlier) for earlier, later in pairwise(values))
-    return any(part[-1] - part[0] >= NOISE * usual for part in rising)
+    return any(part[-1] - part[0] >= DRIFT.noise * usual for part in rising)
 
 
 def thinned(series: Sequence[float], most: int = POINTS) -> Sequence[float]:
@@ -221,9 +196,8 @@ def _ordered(values: Sequence[float]) -> bool:
 def most_rise(levels: Sequence[float]) -> bool:
     """Whether most of the differences of five successive levels take part in their rise."""
     mean = (levels[-1] - levels[0]) / (len(levels) - 1)
-    return (
-        mean > 0 and sum(later - earlier >= TAKES_PART * mean for earlier, later in pairwise(levels)) >= BLOCKS_RISING
-    )
+    rising = sum(later - earlier >= DRIFT.takes_part * mean for earlier, later in pairwise(levels))
+    return mean > 0 and rising >= DRIFT.blocks_rising
 
 
 def beside_line(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
@@ -240,7 +214,7 @@ def beside_level(values: Sequence[float]) -> list[float]:
 def _rises_throughout(values: Sequence[float], least: float) -> bool:
     """Whether the medians of the blocks rise, in most steps, and by about `least` together."""
     n = len(values)
-    blocks = [median_low(values[i * n // BLOCKS : (i + 1) * n // BLOCKS]) for i in range(BLOCKS)]
+    blocks = [median_low(values[i * n // DRIFT.blocks : (i + 1) * n // DRIFT.blocks]) for i in range(DRIFT.blocks)]
     return blocks[-1] - blocks[0] >= least / 2 and most_rise(blocks)
 
 
@@ -248,7 +222,7 @@ def _steady(steps: Sequence[float], values: Sequence[float]) -> bool:
     middle = len(steps) // 2
     first = robust_slope(steps[: middle + 1], values[: middle + 1])
     second = robust_slope(steps[middle:], values[middle:])
-    return second.per_step >= STEADY * first.per_step
+    return second.per_step >= DRIFT.steady * first.per_step
 
 
 def _ties(k: int) -> int:

@@ -11,30 +11,10 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import median
 
-from flatwater.memory.series.slope import (
-    BLOCKS,
-    JUDGED,
-    STANDS_OUT,
-    SURE,
-    Series,
-    beside_level,
-    beside_line,
-    most_rise,
-    robust_slope,
-    thinned,
-)
+from flatwater.memory.series.slope import Series, beside_level, beside_line, most_rise, robust_slope, thinned
+from flatwater.memory.thresholds import SHIPPED
 
-FEWEST = 10
-"""Readings of the shortest window that is judged."""
-BEGINNING = 10
-"""The first of so many equal parts of the readings is left out: caches are cold."""
-RISE = 0.8
-"""Part of itself by which the cost of a step must rise: the rate then falls by 44 %. Less may be a machine on which
-other processes began to work."""
-STILL = 0.3
-"""Part of the rise to the middle stretch that must follow after it: 0.5 for log t, 0 for a warm-up that has ended."""
-AS_GOOD = 1.1
-"""Times the deviations from one jump that those from a line may be: when another program begins to work, costs jump."""
+DRIFT, SLOWER = SHIPPED.drift, SHIPPED.slower
 
 
 @dataclass(frozen=True)
@@ -54,26 +34,28 @@ def slowdown(costs: Series) -> Slowdown | None:
         costs: the mean CPU seconds per step since the reading before, at each reading.
     """
     steps, values = costs.steps, costs.values
-    if len(steps) <= FEWEST:
+    if len(steps) <= SLOWER.fewest:
         return None
     middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
-    windows = [first for first in (max(1, len(steps) // BEGINNING), middle) if len(steps) - first >= FEWEST]
+    windows = [
+        first for first in (max(1, len(steps) // SLOWER.beginning), middle) if len(steps) - first >= SLOWER.fewest
+    ]
     found = (_within(steps[first:], values[first:]) for first in windows)
     return next((slower for slower in found if slower is not None), None)
 
 
 def _within(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
     means = _stretches(steps, costs)
-    early, late = means[BLOCKS // 2] - means[0], means[-1] - means[BLOCKS // 2]
-    if means[-1] < (1 + RISE) * means[0] or late < STILL * early or not most_rise(means):
+    early, late = means[DRIFT.blocks // 2] - means[0], means[-1] - means[DRIFT.blocks // 2]
+    if means[-1] < (1 + SLOWER.rise) * means[0] or late < SLOWER.still * early or not most_rise(means):
         return None
-    steps, costs = thinned(steps, JUDGED), thinned(costs, JUDGED)
-    slope = robust_slope(steps, costs, SURE)
+    steps, costs = thinned(steps, DRIFT.judged), thinned(costs, DRIFT.judged)
+    slope = robust_slope(steps, costs, DRIFT.sure)
     beside = beside_line(steps, costs, slope)
-    if slope.low <= 0 or slope.per_step * slope.span < STANDS_OUT * median(beside):
+    if slope.low <= 0 or slope.per_step * slope.span < DRIFT.stands_out * median(beside):
         return None
     jumps = (sum(beside_level(costs[:at])) + sum(beside_level(costs[at:])) for at in range(2, len(costs) - 1))
-    return Slowdown(means[0], means[-1]) if sum(beside) <= AS_GOOD * min(jumps) else None
+    return Slowdown(means[0], means[-1]) if sum(beside) <= SLOWER.as_good * min(jumps) else None
 
 
 def _stretches(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
@@ -87,6 +69,6 @@ def _stretches(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
         at = max(1, bisect_left(steps, step))
         return spent[at] - costs[at] * (steps[at] - step)
 
-    length = (steps[-1] - steps[0]) / BLOCKS
-    sums = [until(steps[0] + i * length) for i in range(BLOCKS)] + [spent[-1]]
+    length = (steps[-1] - steps[0]) / DRIFT.blocks
+    sums = [until(steps[0] + i * length) for i in range(DRIFT.blocks)] + [spent[-1]]
     return [(to - since) / length for since, to in pairwise(sums)]

@@ -9,29 +9,20 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.diagnose.judge import EXPLAINED, judge_rest
-from flatwater.memory.series.readings import MIB, Growth, Reading
-from flatwater.memory.series.slope import SURE, Slope, drifting
+from flatwater.memory.diagnose.judge import judge_rest
+from flatwater.memory.series.readings import Growth, Reading
+from flatwater.memory.series.slope import Slope, drifting
+from flatwater.memory.thresholds import SHIPPED
+
+DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
 
 ROWS = 200
-WARM_UP = 5
-"""The first of so many equal parts of the readings is taken for warm-up."""
 SELDOM = 5
 """Times that a boundary must come by to count time for people, ..."""
 EACH_HALF = 2
 """... and so many in each half of the readings: what happens at the beginning only is no clock."""
 KINDS = ("epoch", "episode", "update", "step")
 """Boundaries that are found, those that mean most to people first."""
-SURE_OF_NATIVE = 7
-"""Readings that must rise in a line before native growth is told at the end."""
-MOSTLY = 0.5
-"""Part of the growth that must have an owner in a program that ends after a few readings."""
-STILL = 0.3
-"""Part of the growth found at first that must have gone on since, or the finding is of the past."""
-WAIT = 4
-"""Readings after a finding before its going on is judged, ..."""
-LATELY = 12
-"""... over so many at least, or all there are: growth in bursts pauses between them."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ def keep_(rows: list[Row], row: Row) -> None:
 
 def settled(rows: Sequence[Row]) -> Sequence[Row]:
     """The rows after warm-up."""
-    return rows[len(rows) // WARM_UP :]
+    return rows[len(rows) // ENDING.warm_up :]
 
 
 def scale_of(rows: Sequence[Row], unit: str | None = None) -> Scale:
@@ -133,12 +124,12 @@ def goes_on(found: Finding, since: int, rows: Sequence[Row]) -> bool:
         rows: all readings.
     """
     later = [row for row in rows if row.reading.step >= since]
-    if found.verdict in {"slowdown", "filling"} or len(later) <= WAIT:
+    if found.verdict in {"slowdown", "filling"} or len(later) <= ENDING.wait:
         return True
-    recent = later[-1 - max(LATELY, len(later) // 2) :]
+    recent = later[-1 - max(ENDING.lately, len(later) // 2) :]
     steps = recent[-1].reading.step - recent[0].reading.step
     grown = _grown(recent[0].reading, recent[-1].reading, found)
-    return grown >= STILL * found.bytes_per_step * steps
+    return grown >= ENDING.still * found.bytes_per_step * steps
 
 
 def _grown(before: Reading, after: Reading, found: Finding) -> int:
@@ -170,7 +161,7 @@ def without_doubt(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding
     for each in found:
         if each.verdict != "native":
             kept.append(each)
-        elif rest > (1 - EXPLAINED) * whole:
+        elif rest > (1 - OWNING.explained) * whole:
             low, high = (min(bound, rest) for bound in each.interval)
             rate = min(each.bytes_per_step, rest)
             kept.append(replace(each, bytes_per_step=rate, interval=(low, high), share=min(1.0, rate / whole)))
@@ -180,20 +171,20 @@ def without_doubt(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding
 def has_grown(rows: Sequence[Row]) -> bool:
     """Whether it has gained a material amount since its beginning."""
     last = rows[-1]
-    return last.resident - rows[0].resident >= max(2 * MIB, last.reading.material)
+    return last.resident - rows[0].resident >= max(2 * DRIFT.least_bytes, last.reading.material)
 
 
 def mostly_held(found: list[Finding], rows: Sequence[Row]) -> list[Finding]:
     """The findings, if they have most of the growth since the beginning; else what is known without them."""
     first, last = rows[0], rows[-1]
     held = sum(each.bytes_per_step for each in found) * (last.reading.step - first.reading.step)
-    return found if held >= MOSTLY * (last.resident - first.resident) else native_of(rows)
+    return found if held >= ENDING.mostly * (last.resident - first.resident) else native_of(rows)
 
 
 def native_of(rows: Sequence[Row]) -> list[Finding]:
     """Growth that no object explains, in a program that ended before the monitor could be sure."""
     steps, values = [row.reading.step for row in rows], [float(row.reading.unaccounted) for row in rows]
-    slope = drifting(steps, values, least=2 * rows[-1].reading.material, fewest=SURE_OF_NATIVE, confidence=SURE)
+    slope = drifting(steps, values, least=2 * rows[-1].reading.material, fewest=ENDING.native, confidence=DRIFT.sure)
     return [] if slope is None else [judge_rest("native", slope, growth_of(rows))]
 
 

@@ -13,16 +13,18 @@ from rich.text import Text
 
 from flatwater.errors import ConfigError
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.diagnose.judge import MOST
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import monotonic
 from flatwater.memory.probes.untraced import untraced
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch import spool
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.process import ProcessWatch
 from flatwater.memory.watch.terminal import lines_of
 from flatwater.terminal import Terminal
 from flatwater.units import parse_bytes
+
+OWNING = SHIPPED.owning
 
 COLUMNS = 100
 LOOK_EVERY = 0.5
@@ -197,7 +199,7 @@ class Watch:
 
 
 def _told(found: Sequence[Finding]) -> list[str]:
-    return [line for finding in found[:MOST] for line in finding.tell()]
+    return [line for finding in found[: OWNING.told] for line in finding.tell()]
 
 
 def _print(lines: Iterable[str]) -> None:

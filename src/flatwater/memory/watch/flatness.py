@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from flatwater.errors import require
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.diagnose.judge import EXPLAINED, foremost, judge_leaf, judge_owner, judge_rest
+from flatwater.memory.diagnose.judge import foremost, judge_leaf, judge_owner, judge_rest
 from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.owners import find_owners
 from flatwater.memory.objects.census import Census, take_census
@@ -20,15 +20,11 @@ from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Series, Slope, robust_slope
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.pages import Pages, find_, owned_, planned
 from flatwater.units import format_bytes, parse_bytes
 
-TRACED = 3
-"""Rounds at the end in which allocations are traced, if memory has grown until then."""
-FEWEST = 8
-"""Rounds after the warm-up: fewer do not tell growth from a table that doubles once."""
-STILL = 0.25
-"""Part of the growth that must come in the last half of the rounds; less is a warm-up that was too short."""
+FLAT, OWNING = SHIPPED.flat, SHIPPED.owning
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
     require(allowed > 0, "growth", growth, "positive, such as '1 MiB': allocators round up")
     before = rounds // 3 if warmup is None else warmup
     require(before >= 1, "warmup", before, "1 round or more: the first one fills caches")
-    least = before + FEWEST
+    least = before + FLAT.fewest
     require(
         rounds >= least, "rounds", rounds, f"{least} or more with a warm-up of {before}, to tell growth from chance"
     )
@@ -97,7 +93,7 @@ def grown(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, 
         named: objects that outlive the rounds and are no variables of the program, with a name: they may hold it.
     """
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
-    last = plan.rounds - TRACED
+    last = plan.rounds - FLAT.traced
     start = _run(run, _Mark(0, 0), plan.warmup, Series())
     before = _look(roots)
     middle = _run(run, start, (plan.warmup + last) // 2, series)
@@ -107,7 +103,7 @@ def grown(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, 
         tracer.start()
     try:
         if suspicious:
-            _repeat(run, TRACED)
+            _repeat(run, FLAT.traced)
         else:
             end = _run(run, end, plan.rounds, series)
             if not _grows(start, middle, end, plan):
@@ -142,7 +138,7 @@ def _grows(start: _Mark, middle: _Mark, end: _Mark, plan: FlatPlan) -> bool:
     """Whether it grows by more than is allowed in so many rounds, and still does."""
     gained = end.held - start.held
     allowed = plan.growth * (end.round_ - start.round_) / plan.measured
-    return gained > allowed and end.held - middle.held >= STILL * gained
+    return gained > allowed and end.held - middle.held >= FLAT.still * gained
 
 
 def _look(roots: Roots) -> _Before:
@@ -168,7 +164,7 @@ def _findings(
         if touched > 0:
             found.append(judge_leaf(path, size, ends[path], drift=Slope(touched, touched, touched), growth=growth))
     known = sum(each.bytes_per_step for each in found)
-    if known < EXPLAINED * rate:
+    if known < OWNING.explained * rate:
         rest = Slope(rate - known, max(0.0, whole.low - known), whole.high - known)
         found.append(judge_rest("native", rest, growth))
     return foremost(found, growth)

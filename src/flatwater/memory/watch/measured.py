@@ -6,19 +6,15 @@ from dataclasses import dataclass, field, replace
 
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.objects.census import Census
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import Row, growth, rate_of, settled
+
+WEIGHING = SHIPPED.weighing
 
 LATER = 1.4
 """Factor between the clocks at which owners are weighed."""
 MOST = 40
 """Censuses that are remembered; the older half is thinned when there are more."""
-LEAST = 1 << 16
-"""Bytes of a holding that is remembered."""
-FEWEST = 4
-"""Censuses over which a rate is measured, at least: what grows in stairs rests at some of them."""
-
-TOLD = 0.5
-"""Part of the growth that must lie between two censuses, or they do not tell an owner's share of it."""
 
 
 @dataclass
@@ -38,7 +34,7 @@ def mark_(marks: Marks, clock: int, census: Census) -> None:
     large = {
         path: (holding.step or clock, holding.bytes)
         for path, holding in census.holdings.items()
-        if holding.bytes >= LEAST
+        if holding.bytes >= WEIGHING.least_bytes
     }
     marks.clocks.append(clock)
     marks.censuses.append(large)
@@ -65,7 +61,7 @@ def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[
     clocks, sizes = _course(marks, found.owner, below)
     if len(clocks) <= 1 or found.bytes_per_step <= 0:
         return found
-    recent = max(0, min(bisect_left(clocks, (clocks[0] + clocks[-1]) / 2), len(clocks) - FEWEST))
+    recent = max(0, min(bisect_left(clocks, (clocks[0] + clocks[-1]) / 2), len(clocks) - WEIGHING.fewest))
     rate = _slope(clocks[recent:], sizes[recent:])
     if rate <= 0:
         return found
@@ -75,7 +71,7 @@ def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[
     after = bisect_left(clocks, settled(rows)[0].reading.step)
     if after < len(clocks) - 1:
         grown = _resident_at(rows, clocks[-1]) - _resident_at(rows, clocks[after])
-        if grown >= TOLD * growth(rows) > 0:
+        if grown >= WEIGHING.told * growth(rows) > 0:
             share = min(1.0, max(0.0, (sizes[-1] - sizes[after]) / grown))
     return replace(found, bytes_per_step=rate, interval=(low * scale, high * scale), share=share)
 

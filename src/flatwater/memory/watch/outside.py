@@ -7,17 +7,21 @@ are inside of it: they are seen by `flatwater watch -- COMMAND` alone.
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flatwater.errors import ConfigError
-from flatwater.memory.diagnose.finding import Finding, Verdict, fingerprint
-from flatwater.memory.diagnose.judge import foremost, judge_rest
+from flatwater.memory.diagnose.finding import Finding, Verdict
+from flatwater.memory.diagnose.judge import Evidence, foremost, judge
 from flatwater.memory.probes.mappings import descendants
 from flatwater.memory.probes.proc import available_bytes, command_of, counters_of
-from flatwater.memory.series.readings import MIB, Growth
+from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Series, Slope, drifting
+from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.outcome import Outcome, State
+
+DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
 
 LOOKS = 40
 """Readings, spread over the time."""
@@ -115,10 +119,17 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
     found, explained = list[Finding](), 0.0
     for name, series in looks.series.items():
         verdict, owner, what = KINDS[name]
-        drift = drifting(series.steps, series.values, least=MIB)
+        drift = drifting(series.steps, series.values, least=DRIFT.least_bytes)
         if drift is not None:
-            found.append(_named(judge_rest(verdict, drift, growth), owner, what))
+            advice = INSIDE if verdict == "native" else None
+            known = Evidence(verdict=verdict, owner=owner, drift=drift, what=what, advice=advice)
+            found.append(judge(known, growth))
             explained += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
+    share = min(1.0, explained / grown) if grown > DRIFT.least_bytes else 1.0
+    rest = round((1 - share) * grown)
+    open_ = rest >= ENDING.open_bytes
+    state: State = "grows" if found else "unexplained" if open_ else "flat"
+    outcome = Outcome(state, rest if open_ else 0, UNSEEN if open_ else (), (INSIDE,) if open_ else ())
     return {
         "program": program,
         "unit": "second",
@@ -127,7 +138,8 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
         "readings": len(steps),
         "resident_bytes": now,
         "resident_growth_bytes": grown,
-        "explained_share": round(min(1.0, explained / grown), 4) if grown > MIB else 1.0,
+        "explained_share": round(share, 4),
+        "outcome": outcome.to_json(),
         "cost": {"cpu_share": 0.0, "bytes": 0},
         "processes": 1,
         "findings": [each.to_json() for each in foremost(found, growth)],
@@ -140,8 +152,3 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
             "freed_bytes": [None] * len(steps),
         },
     }
-
-
-def _named(found: Finding, owner: str, what: str) -> Finding:
-    said = replace(found, owner=owner, what=what, fingerprint=fingerprint(found.verdict, owner, None))
-    return replace(said, advice=INSIDE) if found.verdict == "native" else said

@@ -14,11 +14,10 @@ from flatwater.memory.objects.arrays import last_base
 from flatwater.memory.objects.census import Census
 from flatwater.memory.objects.raw import is_a
 from flatwater.memory.probes.mappings import touched_bytes
+from flatwater.memory.thresholds import SHIPPED
 
-LARGE = 8 << 20
-"""Bytes from which on an array is looked at."""
-TOUCHED = 0.98
-"""Part from which on it counts as touched: its ends share pages with others."""
+FILLING = SHIPPED.filling
+
 MOST = 32
 
 
@@ -45,10 +44,10 @@ def find_(pages: Pages, census: Census) -> int:
     before = len(pages.blocks)
     for path, held in census.live.items():
         for array, address, size in _spans(held):
-            if size < LARGE or address in pages.blocks or len(pages.blocks) >= MOST:
+            if size < FILLING.large or address in pages.blocks or len(pages.blocks) >= MOST:
                 continue
             touched = touched_bytes(address, size)
-            if touched < TOUCHED * size:
+            if touched < FILLING.touched * size:
                 pages.blocks[address] = Block(path, weakref.ref(array), address, size, touched)
     return len(pages.blocks) - before
 
@@ -58,7 +57,7 @@ def owned_(pages: Pages) -> dict[str, int]:
     for address, block in list(pages.blocks.items()):
         if block.array() is None:
             del pages.blocks[address]
-        elif block.touched < TOUCHED * block.size:
+        elif block.touched < FILLING.touched * block.size:
             block.touched = touched_bytes(address, block.size)
     return _by_path(pages, lambda block: block.touched)
 
@@ -81,11 +80,11 @@ def _spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
     torch: Any = sys.modules.get("torch")
     if numpy is not None and is_a(held, numpy.ndarray):
         held, own = last_base(held), numpy.ndarray
-        if own.base.__get__(held) is None and own.nbytes.__get__(held) >= LARGE:
+        if own.base.__get__(held) is None and own.nbytes.__get__(held) >= FILLING.large:
             yield held, own.__array_interface__.__get__(held)["data"][0], own.nbytes.__get__(held)
     elif torch is not None and (type(held) is torch.Tensor or type(held) is torch.nn.Parameter) and _dense(held, torch):
         storage = held.untyped_storage()
-        if storage.nbytes() >= LARGE:
+        if storage.nbytes() >= FILLING.large:
             yield held, storage.data_ptr(), storage.nbytes()
 
 

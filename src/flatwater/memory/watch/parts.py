@@ -7,32 +7,30 @@ of the whole program has shown that it became slower.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from flatwater.memory.diagnose.finding import Finding, fingerprint
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import Row, settled
 
-MOSTLY = 0.5
-"""Part of the time gained that one part must have to be named."""
-AT_EACH_END = 3
-"""The first and the last of so many equal stretches are compared."""
+SLOWER = SHIPPED.slower
 
 
 def named(found: Finding, rows: Sequence[Row]) -> Finding:
     """A slowdown with the part whose time grew, where one has most of it; other findings as they are."""
     after = settled(rows)
-    if found.verdict != "slowdown" or len(after) <= 2 * AT_EACH_END:
+    if found.verdict != "slowdown" or len(after) <= 2 * SLOWER.ends:
         return found
-    third = len(after) // AT_EACH_END
+    third = len(after) // SLOWER.ends
     early, late = _each(after[0], after[third]), _each(after[-1 - third], after[-1])
     gained = {part: seconds - early.get(part, 0.0) for part, seconds in late.items()}
     if not gained:
         return found
     most = max(gained, key=lambda part: gained[part])
-    if gained[most] < MOSTLY * sum(more for more in gained.values() if more > 0) or gained[most] <= 0:
+    if gained[most] < SLOWER.mostly * sum(more for more in gained.values() if more > 0) or gained[most] <= 0:
         return found
     owner = f"from {most[0]} to {most[1]}" if most[0] != most[1] else f"from one {most[0]} to the next"
     now, before = (1e3 * seconds.get(most, 0.0) for seconds in (late, early))
     what = f"{found.what}; {owner}: {now:.3g} ms a boundary, {before:.3g} ms before"
-    return replace(found, owner=owner, what=what, fingerprint=fingerprint("slowdown", owner, None))
+    return replace(found, owner=owner, what=what)
 
 
 def _each(first: Row, last: Row) -> Mapping[tuple[str, str], float]:

@@ -18,25 +18,25 @@ from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.series.readings import Reading
-from flatwater.memory.watch.books import Row, converted, has_grown, keep_, mostly_held, scale_of
+from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.books import Row, converted, explained_share, has_grown, keep_, mostly_held, scale_of
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.measured import Marks, mark_
+from flatwater.memory.watch.outcome import outcome_of
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
-from flatwater.memory.watch.pages import LARGE, Pages, find_
+from flatwater.memory.watch.pages import Pages, find_
 from flatwater.memory.watch.reading import Allocator, Rates, read_now
 from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
 
+ENDING, FILLING = SHIPPED.ending, SHIPPED.filling
+
 SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
 LONG = 0.005
 """CPU seconds of a reading in which there was more to do than to read."""
-LAST = 0.5
-"""Seconds that the last census may take."""
-FEW = 12
-"""Readings up to which a program that ends is judged by what grew since its beginning."""
 
 
 class ProcessWatch:
@@ -86,6 +86,7 @@ class ProcessWatch:
         self._searched = self._own = self._thread = 0
         self._rates = Rates()
         self._ticking = False
+        self._leads: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
         """Pass some boundaries in time; returns after how many more the next one is needed.
@@ -191,7 +192,7 @@ class ProcessWatch:
     def _search(self, reading: Reading) -> None:
         """Have a census taken for large arrays, whenever the growth has doubled, and to weigh owners now and then."""
         grown = reading.resident - self._rows[0].reading.resident - reading.owned_bytes
-        arrays = grown >= max(LARGE, 2 * self._searched)
+        arrays = grown >= max(FILLING.large, 2 * self._searched)
         owners = reading.step >= self._marks.due and bool(self._held())
         if arrays or owners:
             self._monitor.count()
@@ -205,7 +206,7 @@ class ProcessWatch:
         if self._rows:
             last = self._rows[-1].reading
             grown = last.resident - self._rows[0].reading.resident - last.owned_bytes
-            self._searched = max(grown, LARGE // 2)
+            self._searched = max(grown, FILLING.large // 2)
 
     def _weigh(self) -> None:
         """Weigh what was found at the last reading, which is taken now."""
@@ -214,7 +215,7 @@ class ProcessWatch:
         if reading.step > self._rows[-1].reading.step and not self._monitor.tracing:
             self._monitor.observe(reading, trace=False)
             self._keep(reading, monotonic() - self._pace.began)
-            self._monitor.count(seconds=LAST)
+            self._monitor.count(seconds=ENDING.last_census)
 
     def _keep(self, reading: Reading, seconds: float) -> None:
         keep_(self._rows, Row(seconds, dict(self.boundaries.counts), reading, self._own, dict(self.boundaries.seconds)))
@@ -238,18 +239,23 @@ class ProcessWatch:
         Args:
             alive: whether the program is still in its loop, so that what was found can be weighed for the last time.
         """
-        if alive and self._rows and self._held() and self._monitor.censuses.took <= LAST:
+        if alive and self._rows and self._held() and self._monitor.censuses.took <= ENDING.last_census:
             self._weigh()
         self._monitor.settle()
         known = self.findings()
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
-        unsure = not self._monitor.investigating if self._ticking else len(self._rows) > FEW
-        if known or unsure or len(self._rows) < REGULAR:
-            return known
-        if not has_grown(self._rows):
-            return []
-        found = mostly_held(self._monitor.conclude(), self._rows)
-        return [converted(each, scale_of(self._rows, self._unit)) for each in found]
+        unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few
+        if not known and not unsure and len(self._rows) >= REGULAR and has_grown(self._rows):
+            found = mostly_held(self._monitor.conclude(), self._rows)
+            known = [converted(each, scale_of(self._rows, self._unit)) for each in found]
+        self._follow(known)
+        return known
+
+    def _follow(self, known: list[Finding]) -> None:
+        """Where growth has no cause, ask once more what holds more than at the beginning: a lead, and no proof."""
+        outcome = outcome_of(self._rows, known, explained_share(self._rows, known)) if self._rows else None
+        if outcome is not None and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
+            self._leads = self._monitor.gained()
 
     def summary(self, found: list[Finding] | None = None) -> dict[str, Any]:
         """The state as the JSON of `flatwater watch`.
@@ -265,6 +271,8 @@ class ProcessWatch:
             unit=self._unit,
             counts=self.boundaries.counts,
             unread=self._unread,
+            censuses=self.censuses,
+            leads=self._leads,
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         ) | {"cost": {"cpu_share": spent, "bytes": self.cost_bytes}, "processes": 1 + self._workers.count}
 

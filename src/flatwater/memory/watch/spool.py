@@ -37,6 +37,7 @@ def unwatched(program: str, why: str) -> dict[str, Any]:
         "resident_bytes": 0,
         "resident_growth_bytes": 0,
         "explained_share": 0.0,
+        "outcome": {"state": "unread", "bytes": 0, "known": [], "next": []},
         "cost": {"cpu_share": 0.0, "bytes": 0},
         "processes": 0,
         "findings": [],

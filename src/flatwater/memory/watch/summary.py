@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.diagnose.judge import MOST, limit_step
+from flatwater.memory.diagnose.judge import limit_step
 from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import (
     Row,
     Scale,
@@ -19,9 +20,12 @@ from flatwater.memory.watch.books import (
     without_doubt,
 )
 from flatwater.memory.watch.measured import Marks, weighed
+from flatwater.memory.watch.outcome import outcome_of
 from flatwater.memory.watch.parts import named
 from flatwater.memory.watch.reading import unseen_in
 from flatwater.memory.watch.workers import OWNER, Workers, finding_of
+
+OWNING = SHIPPED.owning
 
 
 def going_on(
@@ -45,7 +49,7 @@ def going_on(
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
     kept = [replace(each, limit_step=None if each.verdict == "slowdown" else at) for each in kept]
     of_workers = finding_of(workers, whole)
-    return kept if of_workers is None else [*kept[: MOST - 1], of_workers]
+    return kept if of_workers is None else [*kept[: OWNING.told - 1], of_workers]
 
 
 def summary_of(
@@ -56,6 +60,8 @@ def summary_of(
     counts: Mapping[str, int],
     unread: Mapping[str, int],
     seconds: float,
+    censuses: int = 0,
+    leads: Sequence[tuple[str, int]] = (),
 ) -> dict[str, Any]:
     """All but what the watch itself costs.
 
@@ -66,6 +72,8 @@ def summary_of(
         counts: of boundaries so far.
         unread: objects that the last census could not read, by class.
         seconds: since the first one.
+        censuses: taken so far.
+        leads: roots that hold more than at the beginning, and by how many bytes.
     """
     scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
@@ -78,6 +86,7 @@ def summary_of(
         "resident_bytes": footprint().resident,
         "resident_growth_bytes": growth(rows),
         "explained_share": round(explained, 4),
+        "outcome": outcome_of(rows, told, explained, censuses=censuses, leads=leads).to_json(),
         "findings": [finding.to_json() for finding in told],
         "unseen": unseen_in(rows, unread),
         "series": _series(rows, scale.unit),

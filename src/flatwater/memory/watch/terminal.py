@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from flatwater.memory.diagnose.finding import LABEL, WIDTH, Finding
+from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.outcome import Outcome
 from flatwater.units import format_bytes, format_duration
 
-MOST = 5
+OWNING = SHIPPED.owning
 
 
 def lines_of(summary: dict[str, Any], against: dict[str, Any] | None = None) -> Iterator[str]:
@@ -18,12 +20,14 @@ def lines_of(summary: dict[str, Any], against: dict[str, Any] | None = None) -> 
         against: that of an earlier run, to compare with.
     """
     findings = [Finding.from_json(found) for found in summary["findings"]]
-    yield _head(summary, len(findings))
-    for finding in findings[:MOST]:
+    outcome = Outcome.from_json(summary["outcome"])
+    yield _head(summary, outcome.head(len(findings)))
+    yield from _open(outcome)
+    for finding in findings[: OWNING.told]:
         yield ""
         yield from finding.tell()
-    if len(findings) > MOST:
-        yield f"{len(findings) - MOST} more are in the JSON"
+    if len(findings) > OWNING.told:
+        yield f"{len(findings) - OWNING.told} more are in the JSON"
     if against is not None:
         yield ""
         yield from _compared(findings, [Finding.from_json(found) for found in against["findings"]])
@@ -33,13 +37,23 @@ def lines_of(summary: dict[str, Any], against: dict[str, Any] | None = None) -> 
         yield from textwrap.wrap(f"not seen: {sentence}", WIDTH, subsequent_indent=" " * LABEL)
 
 
-def _head(summary: dict[str, Any], findings: int) -> str:
+def _open(outcome: Outcome) -> Iterator[str]:
+    """What has no cause, what it is not, and what to try."""
+    if outcome.sentence():
+        yield ""
+        yield from textwrap.wrap(f"open: {outcome.sentence()}", WIDTH, subsequent_indent="  ")
+    for label, sentences in (("  known", outcome.known), ("  try", outcome.next)):
+        for place, sentence in enumerate(sentences):
+            first = (label if place == 0 else "").ljust(LABEL)
+            yield from textwrap.wrap(f"{sentence}.", WIDTH, initial_indent=first, subsequent_indent=" " * LABEL)
+
+
+def _head(summary: dict[str, Any], told: str) -> str:
     several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
     steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"
     ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"
-    told = "nothing grows" if findings == 0 else f"{findings} finding{'' if findings == 1 else 's'}"
     if not summary["readings"]:
-        return "flatwater: nothing was read"
+        return f"flatwater: {told}"
     grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {summary['explained_share']:.0%} explained"
     cost = summary["cost"]
     return f"flatwater: {told} · {ran} · {grown} · cost {cost['cpu_share']:.1%} CPU, {format_bytes(cost['bytes'])}"

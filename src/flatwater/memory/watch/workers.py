@@ -1,13 +1,16 @@
 """The processes that a program starts: DataLoader workers, vector environments, pools. Summed by private bytes."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from flatwater.memory.diagnose.finding import Finding, fingerprint
-from flatwater.memory.diagnose.judge import judge_rest
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.judge import Evidence, judge
 from flatwater.memory.probes.bound import monotonic, thread_seconds
 from flatwater.memory.probes.mappings import Processes, descendants
-from flatwater.memory.series.readings import MIB, UNHELD_POINTS, Growth
+from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Series, drifting
+from flatwater.memory.thresholds import SHIPPED
+
+DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
 
 SHARE = 1 / 500
 """CPU seconds for each second of the program that summing up may take, ..."""
@@ -15,8 +18,6 @@ CREDIT = 1.0
 """... and CPU seconds beyond them: often at first, so that copy-on-write is seen in a short program too."""
 EVERY = 0.25
 """Seconds between two sums, at least."""
-MATERIAL = 0.02
-"""Part of the workers' own bytes that a rise must reach; interpreters that start touch many pages."""
 OWNER = "worker processes"
 ADVICE = (
     "Workers that are forked share their parent's pages until one writes to them, and counting references is writing: "
@@ -64,16 +65,10 @@ def finding_of(workers: Workers, growth: Growth) -> Finding | None:
     series = workers.private
     if not series.values:
         return None
-    least = max(2 * MIB, MATERIAL * series.values[-1])
-    slope = drifting(series.steps, series.values, least=least, fewest=UNHELD_POINTS)
+    least = max(2 * DRIFT.least_bytes, WEIGHING.workers * series.values[-1])
+    slope = drifting(series.steps, series.values, least=least, fewest=DRIFT.unheld)
     if slope is None:
         return None
     noun = "worker process" if workers.count == 1 else "worker processes"
-    return replace(
-        judge_rest("native", slope, growth),
-        owner=OWNER,
-        what=f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own",
-        share=1.0,
-        advice=ADVICE,
-        fingerprint=fingerprint("native", OWNER, None),
-    )
+    what = f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own"
+    return judge(Evidence(verdict="native", owner=OWNER, drift=slope, what=what, share=1.0, advice=ADVICE), growth)

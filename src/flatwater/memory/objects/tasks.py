@@ -1,0 +1,57 @@
+"""Coroutines that asyncio's tasks are suspended in: their frames are on no thread's stack, and hold what they work on.
+
+Nothing of the program runs: tasks are asked by the methods of the builtin type, coroutines by those of theirs.
+"""
+
+import gc
+from collections.abc import Iterator
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
+from typing import Any
+
+from flatwater.memory.objects.raw import dict_of, full_name, loaded
+
+MOST, DEEPEST = 2000, 100
+"""Tasks that are looked at, and coroutines that wait for each other in one of them."""
+_SETS = ("_all_tasks", "_scheduled_tasks")
+"""Where `asyncio.tasks` keeps weak references to all tasks: up to Python 3.11, and from 3.12 on."""
+_WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper"})
+"""Builtin types between a coroutine and the generator that it waits for, which no attribute names."""
+
+
+def suspended_frames() -> Iterator[FrameType]:
+    """Frames of all tasks' coroutines, those of a task outermost first; the running ones are among them."""
+    for task in _tasks():
+        yield from _chain(_coroutine(task))
+
+
+def _tasks() -> list[Any]:
+    space = loaded("asyncio.tasks") or {}
+    known = [dict_of(space[name]).get("data", ()) for name in _SETS if name in space]
+    held = [alive() for tasks in known for alive in list(tasks)[:MOST]]
+    return [task for task in held if task is not None]
+
+
+def _coroutine(task: Any) -> Any:  # noqa: ANN401
+    builtin = (loaded("_asyncio") or {}).get("Task")
+    if builtin is not None and issubclass(type(task), builtin):
+        return builtin.get_coro(task)
+    return dict_of(task).get("_coro")  # a task that is written in Python
+
+
+def _chain(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401
+    """The frames of a coroutine, and of what it waits for."""
+    for _ in range(DEEPEST):
+        frame: FrameType | None = None
+        if type(waiting) is CoroutineType:
+            frame, waiting = waiting.cr_frame, waiting.cr_await
+        elif type(waiting) is GeneratorType:
+            frame, waiting = waiting.gi_frame, waiting.gi_yieldfrom
+        elif type(waiting) is AsyncGeneratorType:
+            frame, waiting = waiting.ag_frame, waiting.ag_await
+        elif full_name(type(waiting))[1] in _WRAPPERS:
+            kinds = (AsyncGeneratorType, CoroutineType, GeneratorType)
+            waiting = next((held for held in gc.get_referents(waiting) if type(held) in kinds), None)
+        else:
+            return
+        if frame is not None:
+            yield frame

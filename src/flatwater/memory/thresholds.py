@@ -1,0 +1,213 @@
+"""Every number that decides a verdict, as one frozen value.
+
+It lies below the other folders, as series and objects are judged by it too. A field says its unit, why it is there and
+what was measured; "unmeasured" says that the number was chosen and no measurement of it is recorded. Numbers that only
+decide what a watch costs (how often is read, how much is kept) stay with the meters that they pace.
+"""
+
+from dataclasses import dataclass, field
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Drift:
+    """When a series of numbers rises for good (`series/slope.py`)."""
+
+    least_bytes: int = MIB
+    """Bytes. No smaller rise is material: allocators round up, and free lists come and go. Unmeasured."""
+    least_share: float = 0.002
+    """Part of the resident bytes that a rise must reach, if that is more: large programs are noisier. Unmeasured."""
+    sure: float = 0.99
+    """Confidence where no object says what grows: there a false finding cannot be looked up in a container."""
+    judged: int = 30
+    """Points of a window that are judged, evenly chosen. Their 435 pairs take 0.2 ms."""
+    fewest: int = 5
+    """Points of the shortest window that is judged: four rises in a row."""
+    unheld: int = 8
+    """Points that must drift where no object is found: without one, a rise is also a slow warm-up. Unmeasured."""
+    late: int = 12
+    """Points of the short window, which sees a drift that began late in a long series."""
+    blocks: int = 5
+    """Parts of a window whose medians must go the same way."""
+    blocks_rising: int = 3
+    """Of the four differences between blocks, those that must take part: one step, or two, are no drift."""
+    takes_part: float = 0.25
+    """Part of the mean difference that one must reach to take part. Unmeasured."""
+    stands_out: float = 6.0
+    """Times the median deviation from its line that a rise must reach. Pure noise reaches 1.5."""
+    noise: float = 3.0
+    """Times the usual difference of neighbours that a suspicious rise must reach. A line over five points has 4."""
+    stair: float = 0.5
+    """Part of a material rise from which on a change is a stair. Unmeasured."""
+    steady: float = 0.8
+    """Part of the rise of a window's first half that its second half must reach. For log t it is 0.71 to 0.76."""
+    again: int = 3
+    """Judgements in a row that must find a drift without an object: each series is judged many times."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """When a buffer of a known size is being filled, by its touched bytes alone (`series/slope.py`)."""
+
+    rises: int = 3
+    """Rises in each half of the stretch: full buffers and warm-ups have fewer."""
+    points: int = 8
+    """Readings of the stretch, for the same reason."""
+    landing: float = 2.0
+    """Times its longest landing until then after which a buffer that has not risen has stopped. Unmeasured."""
+    fading: float = 0.5
+    """Part of the first half's rise below which the second half's says that the buffer comes to its end. Unmeasured."""
+    large: int = 8 * MIB
+    """Bytes from which on an array is looked at page by page: asking the kernel costs time for each. Unmeasured."""
+    touched: float = 0.98
+    """Part from which on an array counts as touched: its ends share pages with others."""
+
+
+@dataclass(frozen=True)
+class Slower:
+    """When the steps of a phase take ever more time (`series/slowdown.py`)."""
+
+    fewest: int = 10
+    """Readings of the shortest window. A machine's own speed changes by a fifth from one second to the next."""
+    beginning: int = 10
+    """The first of so many equal parts of the readings is left out: caches are cold."""
+    rise: float = 0.8
+    """Part of itself by which the cost must rise, which is a rate that falls by 44 %. Less may be another program: on a
+    shared machine the cost changed by half."""
+    still: float = 0.3
+    """Part of the rise to the middle that must follow after it: 0.5 for log t, 0 for a warm-up that has ended."""
+    as_good: float = 1.1
+    """Times the deviations from one jump that those from a line may be: another program's beginning is a jump."""
+    mostly: float = 0.5
+    """Part of the time gained that one part of the program must have to be named: more than all others together."""
+    ends: int = 3
+    """The first and the last of so many equal stretches are compared to name the part. Unmeasured."""
+
+
+@dataclass(frozen=True)
+class Investigating:
+    """When an investigation goes on, and when it ends (`diagnose/monitor.py`, `diagnose/investigation.py`)."""
+
+    headroom: float = 0.1
+    """Part of the limit that must be free for tracing and forks, which take memory themselves: 12 MB in a small run."""
+    patience: int = 8
+    """Readings after a suspicion in which a drift may be proven: growth may come in stairs."""
+    looks: int = 3
+    """Censuses after the first one while those before do not explain the growth: it may come in bursts."""
+    more_looks: int = 6
+    """The same, while it is not sure either that no object holds what grows."""
+    traced: int = 3
+    """Traced looks at which an owner has grown and has no line, before it is told without one."""
+    longest_trace: int = 16
+    """Looks in all, after which an owner is told without a line. Bursts every second to sixth step are found within."""
+    longest_traced: float = 0.2
+    """Seconds that a census may take for which tracing waits: a traced program is about half as fast meanwhile."""
+    still: int = 6
+    """Traced readings in a row without a line: what grows in stairs rests between them."""
+    page: int = 4096
+    """Bytes per step below which an owner is not told on demand: one page of the system."""
+    quiet: int = 2
+    """Readings without suspicion after an investigation, doubled each time. Unmeasured."""
+    quiet_found: int = 5
+    """Times as many, where the investigation explained the growth."""
+    longest_quiet: int = 64
+    """Readings that the rest is doubled to at most. Unmeasured."""
+    garbage: float = 0.5
+    """Part of the growth that cyclic garbage must be: some garbage always waits."""
+    last_search: float = 2.0
+    """Seconds at the end for which a search for garbage is waited for: it takes 3 CPU seconds per million objects."""
+
+
+@dataclass(frozen=True)
+class Owning:
+    """When a container is the owner of growth, and how its content is told (`diagnose/owners.py`, `contents.py`)."""
+
+    explained: float = 0.8
+    """Part of the growth from which on the rest is taken for noise: of a holder's, and of the whole process's. Rates of
+    two censuses err by up to a fifth."""
+    least_bytes: int = 4096
+    """Growth in bytes below which a container is not looked at: one page of the system."""
+    least_share: float = 0.01
+    """Part of all growth below which an owner is not looked at. Unmeasured."""
+    told_share: float = 0.05
+    """Part of the process's growth below which a finding is not told, and does not count as the cause."""
+    told: int = 5
+    """Findings told at one time."""
+    overlap: float = 0.8
+    """Part of neighbouring arrays that must share all rows but a few: a new episode begins a new window."""
+    base: float = 2.0
+    """Times its own bytes that a view must keep alive to be told as one of a larger base. Unmeasured."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What still grows, and what is said of a program that ends (`watch/books.py`, `watch/summary.py`)."""
+
+    warm_up: int = 5
+    """The first of so many equal parts of the readings is taken for warm-up. Unmeasured."""
+    few: int = 12
+    """Readings up to which a program that ends is judged by what grew since its beginning."""
+    last_census: float = 0.5
+    """Seconds that the last census may take: the program waits for it."""
+    native: int = 7
+    """Readings that must rise in a line before native growth is told of a program that ends."""
+    mostly: float = 0.5
+    """Part of the growth that must have an owner in such a program: more than all others together."""
+    still: float = 0.3
+    """Part of the growth found at first that must have gone on since, or the finding is of the past: a table that is
+    loaded grows like a leak, until it is there."""
+    wait: int = 4
+    """Readings after a finding before its going on is judged, ..."""
+    lately: int = 12
+    """... over so many at least, or all there are: growth in bursts pauses between them."""
+    open_bytes: int = 32 * MIB
+    """Bytes without a cause that are told as an open question. The flat programs of the zoo gain 1 MiB at most after
+    warm-up."""
+    rising: float = 0.25
+    """Part of the growth that must have come in the last half of the readings, or it has settled: 0.5 for a straight
+    line, 0.3 for log t, 0 for a table that was loaded."""
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """How the rate of an owner is taken from all censuses (`watch/measured.py`)."""
+
+    least_bytes: int = 1 << 16
+    """Bytes of a holding that is remembered. Unmeasured."""
+    fewest: int = 4
+    """Censuses over which a rate is measured, at least: what grows in stairs rests at some of them."""
+    told: float = 0.5
+    """Part of the growth that must lie between two censuses, or they do not tell an owner's share of it."""
+    workers: float = 0.02
+    """Part of the child processes' bytes that their rise must reach: interpreters that start touch many pages."""
+
+
+@dataclass(frozen=True)
+class Flat:
+    """When a repeated test is flat (`watch/flatness.py`)."""
+
+    fewest: int = 8
+    """Rounds after the warm-up: fewer do not tell growth from a table that doubles once."""
+    traced: int = 3
+    """Rounds at the end that are traced, if memory has grown until then."""
+    still: float = 0.25
+    """Part of the growth that must come in the last half of the rounds; less is a warm-up that was too short."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """All of them. A change is a new value: `replace(SHIPPED, drift=replace(SHIPPED.drift, sure=0.95))`."""
+
+    drift: Drift = field(default_factory=Drift)
+    filling: Filling = field(default_factory=Filling)
+    slower: Slower = field(default_factory=Slower)
+    investigating: Investigating = field(default_factory=Investigating)
+    owning: Owning = field(default_factory=Owning)
+    ending: Ending = field(default_factory=Ending)
+    weighing: Weighing = field(default_factory=Weighing)
+    flat: Flat = field(default_factory=Flat)
+
+
+SHIPPED = Thresholds()
+"""The values that judge."""

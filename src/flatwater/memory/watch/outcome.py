@@ -1,0 +1,147 @@
+"""What a watch says in its first line: nothing grew, it grows for a reason, or it grew and the cause was not found.
+
+One value, made from the readings once. Terminal, page, JSON and exit status read it and decide nothing themselves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.probes.fork import not_to_fork_beside
+from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.books import Row, growth, settled
+from flatwater.units import format_bytes
+
+ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
+
+
+State = Literal["unread", "flat", "settled", "grows", "unexplained"]
+HARMLESS = frozenset({"filling", "mapped"})
+"""Verdicts on growth that ends, or that the system takes back: they fail no build."""
+SAID: dict[State, str] = {
+    "unread": "nothing was read",
+    "flat": "nothing grows",
+    "settled": "nothing grows any more",
+    "unexplained": "memory grew, and the cause was not found",
+}
+"""The first words; findings are counted."""
+LIBRARY = (
+    "give what a library works with a name of your own (`model = Model(...)`, then `model.learn()`): a census begins "
+    "at globals, local variables and threads of your program"
+)
+NATIVE = "`memray run --native` names the C function that allocates, if it is native code"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The state of a watched program, in words that need no further decision."""
+
+    state: State
+    bytes: int = 0
+    """Grown since warm-up, or since the first reading where it is settled, without a cause."""
+    known: tuple[str, ...] = ()
+    """Sentences on which kinds of memory it is and is not, and where it was looked for."""
+    next: tuple[str, ...] = ()
+    """What to try, most promising first."""
+
+    def head(self, findings: int) -> str:
+        """The first words of the first line."""
+        if self.state == "grows":
+            return f"{findings} finding{'' if findings == 1 else 's'}"
+        return SAID[self.state]
+
+    def sentence(self) -> str:
+        """What has no cause; empty where all has."""
+        if self.state == "settled":
+            return f"{format_bytes(self.bytes)} came at the beginning, and next to nothing since."
+        if self.bytes == 0:
+            return ""
+        rest = "" if self.state == "unexplained" else " beside what is found"
+        return f"{format_bytes(self.bytes)} came{rest}, and no cause was found."
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, numbers and strings under the names of the fields."""
+        return asdict(self) | {"known": list(self.known), "next": list(self.next)}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Outcome":
+        """The outcome that `to_json` wrote, checked.
+
+        Raises:
+            KeyError: a key is missing.
+            TypeError: a value is of another kind.
+            ValueError: a word is none of those that are known.
+        """
+        state, size = record["state"], record["bytes"]
+        if state not in get_args(State):
+            raise ValueError(f"outcome = {state!r}: must be one of {', '.join(get_args(State))}")
+        sentences = (*record["known"], *record["next"])
+        if isinstance(size, bool) or not isinstance(size, int) or not all(isinstance(text, str) for text in sentences):
+            raise TypeError(f"{record!r}: bytes must be a whole number, known and next lists of texts")
+        return cls(state, size, tuple(record["known"]), tuple(record["next"]))
+
+
+def fails(outcome: Outcome, findings: Sequence[Finding]) -> bool:
+    """Whether a build that asked for flat memory fails: something grows and does not end, or grew without a cause."""
+    return outcome.state == "unexplained" or any(found.verdict not in HARMLESS for found in findings)
+
+
+def outcome_of(
+    rows: Sequence[Row],
+    told: Sequence[Finding],
+    explained: float,
+    *,
+    censuses: int = 0,
+    leads: Sequence[tuple[str, int]] = (),
+) -> Outcome:
+    """The outcome of a watched program.
+
+    Args:
+        rows: all readings.
+        told: findings.
+        explained: part of the growth that has a cause.
+        censuses: taken so far.
+        leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on.
+    """
+    if not rows:
+        return Outcome("unread")
+    # What freed memory or files explain is no finding yet: without one, all of it is an open question.
+    rest = round((1 - explained) * growth(rows)) if told else growth(rows)
+    if rest >= ENDING.open_bytes and _rises(rows):
+        large = [(path, size) for path, size in leads if size >= OWNING.told_share * rest][: OWNING.told]
+        named = [f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large]
+        longer = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
+        state: State = "grows" if told else "unexplained"
+        return Outcome(state, rest, _known_of(rows, censuses, named=bool(named)), (*named, longer, LIBRARY, NATIVE))
+    if told:
+        return Outcome("grows")
+    gained = rows[-1].resident - rows[0].resident
+    return Outcome("settled", gained) if gained >= ENDING.open_bytes else Outcome("flat")
+
+
+def _rises(rows: Sequence[Row]) -> bool:
+    """Whether it still grew in the last half of the readings after warm-up."""
+    after = settled(rows)
+    middle = after[len(after) // 2].resident
+    late, whole = rows[-1].resident - middle, rows[-1].resident - after[0].resident
+    return late >= min(ENDING.rising * whole, ENDING.open_bytes)
+
+
+def _known_of(rows: Sequence[Row], censuses: int, *, named: bool) -> tuple[str, ...]:
+    """Each kind of memory with what it gained, and where no object was found."""
+    first, last = settled(rows)[0].reading, rows[-1].reading
+    files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
+    if last.free is None or first.free is None:
+        freed = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
+    else:
+        freed = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
+    times = f"{censuses} census{'' if censuses == 1 else 'es'}"
+    seen = f"what your globals, local variables and threads reach: {times} found no container that explains it"
+    if named:
+        seen = f"{times} saw nothing grow from one to the next; what has come since the beginning is named below"
+    elif censuses <= 1:
+        seen = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
+    library = not_to_fork_beside()
+    cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made beside {library}"
+    return tuple(text for text in (files, freed, seen, cycles) if text)

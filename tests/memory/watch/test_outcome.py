@@ -1,0 +1,199 @@
+"""The first line of a watch: never "nothing grows" beside memory that grew."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from watched import LEAK, MIB, rows
+
+from flatwater.memory.watch.books import explained_share
+from flatwater.memory.watch.outcome import Outcome, fails, outcome_of
+from flatwater.memory.watch.terminal import lines_of
+
+WATCH = "import sys; from flatwater.cli.main import main; sys.exit(main())"
+SILENT = 50 * MIB
+NATIVE = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+
+def take(size):
+    if size:
+        ctypes.memset(libc.malloc(ctypes.c_size_t(size)), 1, size)
+"""
+SHAPES = {
+    "straight": "for i in range(N): take(TOTAL // N); time.sleep(PAUSE)",
+    "stairs": "for i in range(N): take(TOTAL // 4 if i % (N // 4) == N // 8 else 0); time.sleep(PAUSE)",
+    "slowing": "for i in range(N): take(int(TOTAL / 3 / (i + 1))); time.sleep(PAUSE)",
+    "one jump": "for i in range(N): take(TOTAL if i == N // 2 else 0); time.sleep(PAUSE)",
+    "beside a small owner": "LOG = []\nfor i in range(N): take(TOTAL // N); LOG.append(bytes(3000)); time.sleep(PAUSE)",
+    "a handle of a library": (
+        "import sqlite3\nbase = sqlite3.connect(':memory:')\nbase.execute('create table t (b blob)')\n"
+        "for i in range(N): base.execute('insert into t values (?)', (bytes(TOTAL // N),)); time.sleep(PAUSE)"
+    ),
+    "a buffer behind a handle": (
+        "import numpy as np\nkept = []\nfor i in range(N):\n"
+        "    a = np.ones(TOTAL // N // 8); kept.append(ctypes.py_object(a)); time.sleep(PAUSE)"
+    ),
+    "a table of its own": (
+        "for i in range(N):\n    if i == N * 3 // 4: TABLE = [bytearray(TOTAL // 8) for _ in range(8)]\n"
+        "    time.sleep(PAUSE)"
+    ),
+    "a local of a library": "import library\nlibrary.learn(N, TOTAL, PAUSE)",
+    "a coroutine": (
+        "import asyncio\nasync def main():\n    seen = []\n"
+        "    for i in range(N): seen.append(bytearray(TOTAL // N)); await asyncio.sleep(PAUSE)\nasyncio.run(main())"
+    ),
+}
+LIBRARY = """
+import time
+def learn(steps, total, pause):
+    predictions = []
+    for _ in range(steps):
+        predictions.append(bytearray(total // steps)); time.sleep(pause)
+"""
+
+
+def watched(folder: Path, shape: str, *, steps: int, total: int, pause: float, options: tuple[str, ...] = ()) -> Any:
+    """The JSON, the exit code and stderr of a program that grows so, under `flatwater watch`."""
+    library = folder / "site-packages"
+    library.mkdir()
+    (library / "library.py").write_text(LIBRARY)
+    program = folder / "grow.py"
+    numbers = f"import sys\nsys.path.append({str(library)!r})\nN, TOTAL, PAUSE = {steps}, {total}, {pause}\n"
+    program.write_text(numbers + NATIVE + SHAPES[shape])
+    told = folder / "told.json"
+    ended = subprocess.run(
+        [sys.executable, "-c", WATCH, "watch", "--json", str(told), *options, "--", sys.executable, str(program)],
+        capture_output=True, text=True, check=False, cwd=folder, timeout=120,
+    )  # fmt: skip
+    return json.loads(told.read_text()), ended.returncode, ended.stderr
+
+
+def is_said(summary: Any) -> bool:
+    """Whether something is said of growth: a finding, an open question, or that it has settled."""
+    return summary["outcome"]["state"] not in {"flat", "unread"}
+
+
+@pytest.mark.parametrize("shape", ["slowing", pytest.param("stairs", marks=pytest.mark.slow)])
+def test_growth_without_a_cause_is_told_and_fails_a_build(shape: str, tmp_path: Path) -> None:
+    found, code, told = watched(tmp_path, shape, steps=60, total=240 * MIB, pause=0.03, options=("--fail",))
+    assert is_said(found), found["outcome"]
+    assert found["findings"] or "no cause was found" in told
+    assert "nothing grows ·" not in told
+    assert code == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_shape_of_growth_is_passed_over(shape: str, tmp_path: Path) -> None:
+    found, code, _ = watched(tmp_path, shape, steps=100, total=300 * MIB, pause=0.03, options=("--fail",))
+    assert is_said(found), found["outcome"]
+    assert code == (0 if found["outcome"]["state"] == "settled" else 1)
+
+
+def test_a_table_that_came_at_once_is_a_lead(tmp_path: Path) -> None:
+    """It is reached, and did not grow from one census to the next: new since the beginning, and so worth a look."""
+    found, code, _ = watched(tmp_path, "a table of its own", steps=60, total=150 * MIB, pause=0.03, options=("--fail",))
+    assert (found["findings"], found["outcome"]["state"], code) == ([], "unexplained", 1)
+    assert found["outcome"]["next"][0].startswith("look at grow.TABLE: it holds 150")
+
+
+@pytest.mark.slow
+def test_what_a_suspended_coroutine_keeps_is_named(tmp_path: Path) -> None:
+    found, _, _ = watched(tmp_path, "a coroutine", steps=100, total=300 * MIB, pause=0.03)
+    (first, *_) = found["findings"]
+    assert (first["verdict"], first["owner"]) == ("leak", "main() in grow.py: seen")
+    assert first["made_at"]["function"] == "main"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_fuzzed_growth_is_never_passed_over(seed: int, tmp_path: Path) -> None:
+    draw = Random(seed)
+    shape, steps = draw.choice(sorted(SHAPES)), draw.randrange(24, 120)
+    total, pause = draw.randrange(80, 400) * MIB, draw.choice([0.005, 0.02, 0.05])
+    found, _, _ = watched(tmp_path, shape, steps=steps, total=total, pause=pause)
+    grown = found["series"]["resident_bytes"]
+    assert grown[-1] - grown[0] < SILENT or is_said(found), (shape, steps, total, pause, found["outcome"])
+
+
+@given(st.lists(st.integers(0, 400 * MIB), min_size=2, max_size=60))
+@settings(max_examples=300)
+def test_whatever_grew_by_fifty_mebibytes_is_said(resident: list[int]) -> None:
+    read = rows(resident)
+    outcome = outcome_of(read, [], explained_share(read, []))
+    assert resident[-1] - resident[0] < SILENT or outcome.state in {"settled", "unexplained"}
+    assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+
+
+@pytest.mark.slow
+@given(st.lists(st.integers(0, 400 * MIB), min_size=2, max_size=60))
+@settings(max_examples=5000)
+def test_whatever_grew_by_fifty_mebibytes_is_said_in_thousands(resident: list[int]) -> None:
+    read = rows(resident)
+    outcome = outcome_of(read, [], explained_share(read, []))
+    assert resident[-1] - resident[0] < SILENT or outcome.state in {"settled", "unexplained"}
+
+
+def test_the_states() -> None:
+    straight = rows([100 * MIB + 4 * MIB * n for n in range(40)])
+    assert outcome_of([], [], 0.0).state == "unread"
+    assert outcome_of(rows([100 * MIB] * 40), [], 1.0).state == "flat"
+    assert outcome_of(rows([100 * MIB] * 4 + [180 * MIB] * 36), [], 1.0).state == "settled"
+    assert outcome_of(straight, [LEAK], 1.0) == Outcome("grows")
+    open_ = outcome_of(straight, [], 0.0, censuses=3, leads=[("train.TABLE", 100 * MIB), ("train.SMALL", MIB)])
+    assert (open_.state, open_.bytes) == ("unexplained", 4 * 31 * MIB)
+    assert [sentence for sentence in open_.next if sentence.startswith("look at")] == [
+        "look at train.TABLE: it holds 100.00 MiB more than at the beginning"
+    ]
+    blank = outcome_of(straight, [], 0.0, censuses=3)
+    assert any("3 censuses found no container" in sentence for sentence in blank.known)
+    beside = outcome_of(straight, [LEAK], 0.25)
+    assert (beside.state, beside.bytes) == ("grows", round(0.75 * 4 * 31 * MIB))
+    assert "beside what is found" in beside.sentence()
+
+
+def test_a_build_fails_on_what_does_not_end() -> None:
+    filling = [replace(LEAK, verdict="filling")]
+    passing = [(Outcome("flat"), []), (Outcome("settled", MIB), []), (Outcome("grows"), filling)]
+    failing = [(Outcome("unexplained", MIB), []), (Outcome("grows"), [LEAK])]
+    assert not any(fails(outcome, found) for outcome, found in passing)
+    assert all(fails(outcome, found) for outcome, found in failing)
+
+
+@pytest.mark.parametrize(
+    ("record", "fault"),
+    [
+        ({"state": "odd", "bytes": 0, "known": [], "next": []}, ValueError),
+        ({"state": "flat", "bytes": "0", "known": [], "next": []}, TypeError),
+        ({"state": "flat", "bytes": 0, "known": [1], "next": []}, TypeError),
+        ({"state": "flat"}, KeyError),
+    ],
+)
+def test_a_result_that_was_edited_is_checked(record: dict[str, Any], fault: type[Exception]) -> None:
+    with pytest.raises(fault):
+        Outcome.from_json(record)
+
+
+def test_the_terminal_reads_the_state() -> None:
+    summary: dict[str, Any] = {
+        "unit": "second", "steps": 5, "seconds": 5.0, "readings": 20, "resident_growth_bytes": 90 * MIB,
+        "explained_share": 0.0, "cost": {"cpu_share": 0.0, "bytes": 0}, "findings": [], "unseen": [],
+        "outcome": Outcome("unexplained", 90 * MIB, ("no file",), ("run it longer", "try memray")).to_json(),
+    }  # fmt: skip
+    head, _, *rest = lines_of(summary)
+    assert head.startswith("flatwater: memory grew, and the cause was not found · 5 seconds · ")
+    assert rest == [
+        "open: 90.00 MiB came, and no cause was found.",
+        "  known   no file.",
+        "  try     run it longer.",
+        "          try memray.",
+    ]
