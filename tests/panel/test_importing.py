@@ -112,14 +112,14 @@ def _wide(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
         lambda f, d: _parquet(f.with_columns(pl.col("date").str.replace_all("-", "").cast(pl.Int64)), d),
         lambda f, d: _csv(f.with_columns(pl.col("date").str.replace_all("-", "/")), d),
         lambda f, d: _csv(f.with_columns(date=pl.col("date") + "T00:00:00Z"), d),
-        lambda f, d: _csv(f.with_columns(volume=7, adj_close=1.0), d),
+        lambda f, d: _csv(f.with_columns(pl.col("close").alias("adj_close"), volume=7), d),
         lambda f, d: _csv(f.rename({"symbol": "Ticker", "date": "Timestamp", "open": "OPEN", "close": " Close"}), d),
         lambda f, d: _csv(f.sort("date", "symbol", descending=[False, True]), d),
         lambda f, d: _parquet(f.select(reversed(f.columns)), d),
         lambda f, d: _csv(_wide(f, "{name}_{price}"), d),
         lambda f, d: _parquet(_wide(f, "{name}.{price}"), d),
         lambda f, d: _csv(_wide(f, "{price}_{name}"), d),
-        lambda f, d: _csv(_wide(f, "{name} {price}").with_columns(AA_volume=3, BB_adj_close=5), d),
+        lambda f, d: _csv(_wide(f, "{name} {price}").with_columns(AA_volume=3, BB_dividends=5), d),
         lambda f, d: _parquet(_wide(f, "('{name}', '{price}')"), d),
         lambda f, d: _parquet(_wide(f, "('{price}', '{name}')"), d),
     ],
@@ -290,3 +290,61 @@ def test_a_real_panel_holds_the_file_as_it_is() -> None:
         for price in LONG[2:]:
             held = panel.feature(price)[:, panel.instruments.index(name)]
             np.testing.assert_array_equal(held, rows_of[price].to_numpy())
+
+
+def test_an_adjusted_close_scales_every_price(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Yahoo's form: a split of two for one on the third day, and a volume that nobody wants."""
+    file = tmp_path / "spy.csv"
+    file.write_text(
+        "Date,Open,High,Low,Close,Adj Close,Volume,Ticker\n"
+        "2024-01-01,100,110,90,100,50,7,SPY\n2024-01-02,100,120,90,110,55,7,SPY\n2024-01-03,55,60,50,56,56,7,SPY\n"
+    )
+    panel = import_panel(file)
+    assert panel.feature("close")[:, 0].tolist() == [50, 55, 56]
+    assert panel.feature("high")[:, 0].tolist() == [55, 60, 60]
+    assert "scaled by the adjusted close (Adj Close)" in caplog.text
+    assert "not used: Volume" in caplog.text
+    assert "splits" not in caplog.text
+
+    wide = tmp_path / "wide.csv"
+    wide.write_text("date,A_close,A_adj close,B_close\n2024-01-01,100,50,3\n2024-01-02,60,60,4\n")
+    assert import_panel(wide).feature("close").tolist() == [[50, 3], [60, 4]]
+
+    file.write_text(file.read_text().replace("110,55,7", "110,,7"))
+    with pytest.raises(DataError, match="row 2, column Adj Close: empty beside a close of 110"):
+        import_panel(file)
+    wide.write_text("date,A_adj_close\n2024-01-01,100\n")
+    with pytest.raises(DataError, match="column A_adj_close: A has no other price"):
+        import_panel(wide)
+
+
+@pytest.mark.parametrize(("ratio", "said"), [(0.5, "-50.0% on 2020-01-03 (2:1)"), (3.0, "+200.0% on 2020-01-03 (1:3)")])
+def test_a_move_like_a_split_is_told(ratio: float, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    closes = [100.0, 101.0, 101.0 * ratio, 102.0 * ratio]
+    text = "\n".join(f"2020-01-0{day},{close}" for day, close in enumerate(closes, start=1))
+    (tmp_path / "p.csv").write_text(f"date,A\n{text}\n")
+    import_panel(tmp_path / "p.csv")
+    assert f"look like splits: A {said}" in caplog.text
+
+
+def test_a_crash_that_is_no_ratio_of_shares_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "p.csv").write_text("date,A\n2020-01-01,100\n2020-01-02,58\n2020-01-03,81\n")
+    import_panel(tmp_path / "p.csv")
+    assert "splits" not in caplog.text
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_files_of_other_countries_are_read(separator: str, tmp_path: Path) -> None:
+    rows = [["Date", "SAP_open", "SAP_high", "SAP_low", "SAP_close"]]
+    rows += [
+        ["31.01.2024", "1.001,5", "1.010,25", "999,5", "1.005"],
+        ["1.2.2024", "1.005,0", "1.006,0", "1.004,0", "1.005,5"],
+    ]
+    (tmp_path / "p.csv").write_text("\n".join(separator.join(row) for row in rows))
+    panel = import_panel(tmp_path / "p.csv")
+    assert [str(date) for date in panel.dates] == ["2024-01-31", "2024-02-01"]
+    assert panel.feature("close")[:, 0].tolist() == [1005, 1005.5]
+    assert panel.feature("high")[:, 0].tolist() == [1010.25, 1006]
+    (tmp_path / "p.csv").write_text("\n".join(separator.join(row) for row in [*rows, ["2.2.24", "1", "1", "1", "1"]]))
+    with pytest.raises(DataError, match=r"row 3, column Date: '2\.2\.24' is not a date"):
+        import_panel(tmp_path / "p.csv")

@@ -6,8 +6,9 @@ from pathlib import Path
 import polars as pl
 
 from flatwater.errors import DataError
+from flatwater.panel.adjusting import adjust, say_adjusted, say_unused
 from flatwater.panel.checking import PRICES, Prices
-from flatwater.panel.naming import IGNORED, find_columns, long_columns, wide_column
+from flatwater.panel.naming import ADJUSTED, IGNORED, adjusted_column, find_columns, long_columns, wide_column
 from flatwater.panel.parsing import as_text, parse_dates, parse_numbers
 
 _log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ def long_prices(source: Path, frame: pl.DataFrame) -> Prices:
     if nameless.any():
         row = int(nameless.arg_true()[0]) + 1
         raise DataError(f"{source}: row {row}, column {named['symbol']}: the symbol is empty.")
+    adjusted = adjusted_column(frame.columns)
     table = pl.DataFrame(
         [
             pl.int_range(1, frame.height + 1, eager=True).alias("row"),
@@ -33,6 +35,10 @@ def long_prices(source: Path, frame: pl.DataFrame) -> Prices:
             *(parse_numbers(source, frame[named[price]]).alias(price) for price in PRICES),
         ]
     )
+    if adjusted is not None:
+        table = adjust(source, table, adjusted, parse_numbers(source, frame[adjusted]))
+        say_adjusted(source, adjusted)
+    say_unused(source, [column for column in frame.columns if column not in {*named.values(), adjusted}])
     instruments = tuple(sorted(symbol.unique().to_list()))
     return Prices(table, instruments, {(name, price): named[price] for name in instruments for price in PRICES})
 
@@ -47,17 +53,23 @@ def wide_prices(source: Path, frame: pl.DataFrame) -> Prices:
     columns = _wide_columns(source, [column for column in frame.columns if column != date])
     instruments = tuple(dict.fromkeys(name for name, _ in columns))
     days = parse_dates(source, frame[date])
-    numbers = {column: parse_numbers(source, frame[column]) for column in dict.fromkeys(columns.values())}
-    parts = [
-        pl.DataFrame(
+    prices = dict.fromkeys(column for (_, price), column in columns.items() if price in PRICES)
+    numbers = {column: parse_numbers(source, frame[column]) for column in prices}
+    parts = []
+    for name in instruments:
+        part = pl.DataFrame(
             [
                 pl.int_range(1, frame.height + 1, eager=True).alias("row"),
                 days.alias("date"),
                 *(numbers[columns[name, price]].alias(price) for price in PRICES),
             ]
         ).with_columns(symbol=pl.lit(name))
-        for name in instruments
-    ]
+        if (adjusted := columns.get((name, ADJUSTED[0]))) is not None:
+            part = adjust(source, part, adjusted, parse_numbers(source, frame[adjusted]))
+        parts.append(part)
+    if scaled := [column for (_, price), column in columns.items() if price == ADJUSTED[0]]:
+        say_adjusted(source, scaled[0], len(scaled))
+    say_unused(source, [column for column in frame.columns if column != date and column not in columns.values()])
     return Prices(pl.concat(parts), instruments, columns)
 
 
@@ -66,7 +78,7 @@ def _wide_columns(source: Path, columns: list[str]) -> dict[tuple[str, str], str
     found: dict[tuple[str, str], str] = {}
     for column in columns:
         place = wide_column(column)
-        if place is not None and place[1] in PRICES:
+        if place is not None and place[1] in {*PRICES, ADJUSTED[0]}:
             if place in found:
                 raise DataError(f"{source}: columns {found[place]!r} and {column!r} are the same price. Drop one.")
             found[place] = column
@@ -74,6 +86,9 @@ def _wide_columns(source: Path, columns: list[str]) -> dict[tuple[str, str], str
         return _closes(source, columns)
     for name in dict.fromkeys(name for name, _ in found):
         missing = [price for price in PRICES if (name, price) not in found]
+        if len(missing) == len(PRICES):
+            alone = found[name, ADJUSTED[0]]
+            raise DataError(f"{source}: column {alone}: {name} has no other price. Call it {name}_close.")
         if missing and missing != ["open", "high", "low"]:
             raise DataError(f"{source}: instrument {name} has no column for {' and '.join(missing)}.")
     closes = [name for name, price in found if price == "close" and (name, "open") not in found]

@@ -3,7 +3,9 @@
 Long form has one row for each instrument and day: symbol, date, open, high, low, close (in any case; `ticker`,
 `instrument`, `timestamp` and other usual names are understood). Wide form has one row for each day: date, then
 `AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each instrument, which is taken as its close.
-Columns that a panel does not need (volume, adjusted close) are ignored. Row numbers in errors count data rows from 1.
+An adjusted close scales all prices of its row. Columns that a panel does not need (volume) are left out, and named. Row
+numbers in errors count data rows from 1. Files of continental Europe are understood: `;` between fields, `1.234,5`,
+31.12.2013.
 
 Days are the union of the calendar days of all instruments. A hole stays a hole, in its own row.
 """
@@ -15,12 +17,14 @@ import numpy as np
 import polars as pl
 
 from flatwater.errors import DataError
+from flatwater.panel.adjusting import say_jumps
 from flatwater.panel.checking import PRICES, Prices, check_order, check_prices
 from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.naming import SUFFIXES, long_columns
 from flatwater.panel.panel import FEATURES, Panel, build_panel
-from flatwater.panel.ragged import check_rows
+from flatwater.panel.parsing import with_points
+from flatwater.panel.ragged import check_rows, separator_of
 from flatwater.regular import open_regular
 
 
@@ -42,7 +46,9 @@ def import_panel(source: Path, *, investable: Sequence[str] | None = None) -> Pa
     prices = long_prices(source, frame) if long_columns(source, frame.columns) else wide_prices(source, frame)
     check_order(source, prices)
     check_prices(source, prices)
-    return _panel(prices, investable)
+    panel = _panel(prices, investable)
+    say_jumps(source, panel.instruments, panel.dates, panel.feature("close"))
+    return panel
 
 
 def _read(source: Path) -> pl.DataFrame:
@@ -52,9 +58,11 @@ def _read(source: Path) -> pl.DataFrame:
         open_regular(source).close()
         if source.suffix.lower() == ".parquet":
             return pl.read_parquet(source)
-        check_rows(source)
+        separator = separator_of(source)
+        check_rows(source, separator)
         # Everything as text: numbers are parsed by us, so that an error can name its row and column.
-        return pl.read_csv(source, infer_schema=False)
+        frame = pl.read_csv(source, infer_schema=False, separator=separator)
+        return frame if separator == "," else with_points(frame)
     except pl.exceptions.NoDataError as wrong:
         raise DataError(f"{source}: the file is empty.") from wrong
     except OSError as wrong:

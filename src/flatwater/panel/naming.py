@@ -18,8 +18,10 @@ SYNONYMS = {
 }
 """Accepted names of each column in lower case, with spaces as underscores; an earlier one is preferred."""
 
-IGNORED = ("volume", "vol", "adj_close", "adjusted_close", "dividends", "stock_splits")
-"""Columns that price files often have and a panel does not use."""
+ADJUSTED = ("adj_close", "adjusted_close", "adjclose", "adjusted")
+"""The close after splits and dividends: where it is there, all prices are scaled by it."""
+IGNORED = ("volume", "vol", "dividends", "stock_splits", *ADJUSTED)
+"""Columns that are no price of a day."""
 
 _PRICES = "open|high|low|close"
 _FIELDS = f"adj[_. ]?close|{_PRICES}|volume"
@@ -69,6 +71,11 @@ def long_columns(source: Path, columns: list[str]) -> dict[str, str]:
     return {}
 
 
+def adjusted_column(columns: list[str]) -> str | None:
+    """The file's name of the adjusted close, in long form."""
+    return next((column for column in columns if _plain(column) in ADJUSTED), None)
+
+
 def wide_column(column: str) -> tuple[str, str] | None:
     """Instrument and price (`open`, `high` ...) of a column such as `AAPL_close` or `close.AAPL`; None for others.
 
@@ -79,7 +86,8 @@ def wide_column(column: str) -> tuple[str, str] | None:
     found = _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
     if found is None or _plain(text) in IGNORED or any(_plain(text) in names for names in SYNONYMS.values()):
         return None
-    return found["symbol"], found["field"].lower()
+    field = found["field"].lower()
+    return found["symbol"], ADJUSTED[0] if field.startswith("adj") else field
 
 
 def _plain(column: str) -> str:

@@ -13,6 +13,21 @@ MISSING = ("", "nan", "na", "n/a", "null", "none", "-")
 _ISO = r"^(\d{4})[-/.]?(\d{2})[-/.]?(\d{2})(?:[T ].*)?$"
 
 
+_POINTED = r"^-?\d{1,3}(?:\.\d{3})*,\d+$|^-?\d+,\d+$"
+_DOTTED = r"^(\d{1,2}\.\d{1,2}\.\d{4})(?:[T ].*)?$"
+
+
+def with_points(frame: pl.DataFrame) -> pl.DataFrame:
+    """Columns with numbers such as `1.234,5` as `1234.5`: where one cell is written so, all of its column are."""
+    columns = []
+    for column in frame.get_columns():
+        if column.dtype == pl.String and column.str.strip_chars().str.contains(_POINTED).any():
+            columns.append(column.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True))
+        else:
+            columns.append(column)
+    return pl.DataFrame(columns)
+
+
 def as_text(source: Path, column: pl.Series) -> pl.Series:
     """A column as text, without space around it.
 
@@ -27,7 +42,9 @@ def as_text(source: Path, column: pl.Series) -> pl.Series:
 
 
 def parse_dates(source: Path, column: pl.Series) -> pl.Series:
-    """Calendar days. Text must begin with year, month and day (2013-03-01, 2013/03/01, 20130301), a time is dropped.
+    """Calendar days, of text that begins with year, month and day (2013-03-01, 2013/03/01, 20130301) or as 31.12.2013.
+
+    A time is dropped.
 
     Raises:
         DataError: a date is missing or unreadable; the message names the first such row.
@@ -36,8 +53,10 @@ def parse_dates(source: Path, column: pl.Series) -> pl.Series:
         days = column.cast(pl.Date, strict=False)
     else:
         text = as_text(source, column)
+        dotted = text.set(~text.str.contains(_DOTTED).fill_null(value=False), None).str.replace(_DOTTED, "$1")
         # The pattern is tried first: strptime alone would take 01/02/2013 by whichever convention fits.
         days = text.str.replace(_ISO, "$1-$2-$3").str.strptime(pl.Date, "%Y-%m-%d", strict=False)
+        days = days.fill_null(dotted.str.strptime(pl.Date, "%d.%m.%Y", strict=False))
     if days.null_count():
         row = int(days.is_null().arg_true()[0])
         raise DataError(

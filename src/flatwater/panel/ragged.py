@@ -7,8 +7,22 @@ from pathlib import Path
 from flatwater.errors import DataError
 from flatwater.regular import open_regular
 
+SEPARATORS = (";", "\t")
+"""Between fields, besides the comma: taken where the head has one of them and no comma."""
 
-def check_rows(source: Path) -> None:
+
+def separator_of(source: Path) -> str:
+    """What stands between the fields of a file's head.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(source) as file:
+        head = file.readline(1 << 20).decode(errors="replace")
+    return next((each for each in SEPARATORS if each in head and "," not in head), ",")
+
+
+def check_rows(source: Path, separator: str = ",") -> None:
     """Every row must have as many fields as the head.
 
     Raises:
@@ -17,7 +31,7 @@ def check_rows(source: Path) -> None:
     """
     # Bytes that are no UTF-8 are told by whoever reads the fields; here they only have to be counted.
     with io.TextIOWrapper(open_regular(source), encoding="utf-8-sig", errors="replace", newline="") as file:
-        rows = csv.reader(file)
+        rows = csv.reader(file, delimiter=separator)
         try:
             head = next(rows, [])
             for row in rows:

@@ -1,0 +1,83 @@
+"""Splits and dividends: prices scaled by an adjusted close, and moves that look like a split that nobody adjusted."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from flatwater.errors import DataError
+
+_log = logging.getLogger(__name__)
+
+SPLITS = (1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0)
+"""New shares for an old one, as they are usual; the inverse of each as well."""
+NEAR = 0.03
+"""How far a move may be from such a ratio, in logarithms."""
+SHOWN = 3
+
+
+def adjust(source: Path, table: pl.DataFrame, column: str, adjusted: pl.Series) -> pl.DataFrame:
+    """Scale the prices of each row by its adjusted close over its close.
+
+    Args:
+        source: for messages.
+        table: row, open, high, low, close.
+        column: the file's name of the adjusted close.
+        adjusted: of each row.
+
+    Raises:
+        DataError: a row has a close without an adjusted one, or one that is not above 0.
+    """
+    table = table.with_columns(adjusted=adjusted)
+    wrong = table.filter(pl.col("close").is_not_null() & (pl.col("adjusted").is_null() | (pl.col("adjusted") <= 0)))
+    if not wrong.is_empty():
+        row, close, given = (wrong[name][0] for name in ("row", "close", "adjusted"))
+        raise DataError(
+            f"{source}: row {row}, column {column}: {'empty' if given is None else given} beside a close of {close:g}. "
+            "Fill it, or drop the column to use prices as they are."
+        )
+    factor = pl.col("adjusted") / pl.col("close")
+    scaled = [(pl.col(price) * factor).alias(price) for price in ("open", "high", "low", "close")]
+    return table.with_columns(scaled).drop("adjusted")
+
+
+def say_adjusted(source: Path, column: str, count: int = 1) -> None:
+    """Say what the prices are scaled by."""
+    more = f" and {count - 1} more" if count > 1 else ""
+    _log.warning("%s: open, high, low and close are scaled by the adjusted close (%s%s).", source, column, more)
+
+
+def say_unused(source: Path, columns: list[str]) -> None:
+    """Say which columns of a file are left out."""
+    if columns:
+        more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""  # noqa: PLR2004
+        _log.warning("%s: not used: %s%s.", source, ", ".join(columns[:8]), more)
+
+
+def say_jumps(source: Path, instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> None:
+    """Say which moves from one close to the next look like a split.
+
+    Args:
+        source: for messages.
+        instruments: [N] names.
+        dates: [T].
+        close: [T, N], NaN where missing.
+    """
+    found = []
+    for n, name in enumerate(instruments):
+        rows = np.flatnonzero(np.isfinite(close[:, n]))
+        moves = np.diff(np.log(close[rows, n].astype(np.float64)))
+        for ratio in SPLITS:
+            for sign, word in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
+                near = np.flatnonzero(np.abs(moves - sign * np.log(ratio)) < NEAR)
+                found += [(str(dates[rows[at + 1]]), name, float(np.expm1(moves[at])), word) for at in near]
+    if found:
+        shown = "; ".join(f"{name} {move:+.1%} on {day} ({word})" for day, name, move, word in sorted(found)[:SHOWN])
+        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        _log.warning(
+            "%s: moves that look like splits: %s%s. Use prices that are adjusted, or be sure that they fell so.",
+            source,
+            shown,
+            more,
+        )
