@@ -162,7 +162,7 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("nonsense", ["no command 'nonsense'. Known: checkpoints, evaluate, mirror, orders, panel import"]),
+        ("nonsense", ["no command 'nonsense'. Known: checkpoints, evaluate, export, mirror, orders, panel import"]),
         ("train nonsense", ["no command 'train nonsense'. Known: train erl"]),
         ("resume", ["RUN", "The run's folder"]),
         ("resume a b", ["b"]),

@@ -1,6 +1,8 @@
 """Orders: played day by day they are the trades of the simulator, and what cannot be used is refused in words."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -221,10 +223,45 @@ def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str
     assert said in str(refused.value)
 
 
+ALONE = """
+import json, sys, torch
+files = {"trader.json": ""}
+program = torch.export.load(sys.argv[1], extra_files=files)
+about = json.loads(files["trader.json"])
+action = program.module()(*torch.load(sys.argv[2]))
+assert not [name for name in sys.modules if name.startswith("flatwater")]
+print(json.dumps({"about": about, "action": action.tolist()}))
+"""
+
+
+@pytest.mark.parametrize("kind", ["hindsight", "ddpg"])
+def test_an_exported_trader_acts_alike_where_there_is_no_flatwater(
+    kind: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, given = tmp_path / "champion.pt2", tmp_path / "given.pt"
+    assert main(["export", str(runs[kind]), "--to", str(file)]) == 0
+    assert "differ by at most 0" in capsys.readouterr().out
+    trader = fw.load(runs[kind])
+    features = trader.features_of(TINY["panel"])[None]
+    account = torch.zeros(1, 6, 3)
+    torch.save((features,) if kind == "hindsight" else (features, account), given)
+    ran = subprocess.run([sys.executable, "-c", ALONE, file, given], capture_output=True, text=True, check=True)
+    found = json.loads(ran.stdout)
+    assert found["about"]["instruments"] == list(trader.instruments)
+    ranking = trader.orders(TINY["panel"]).ranking
+    for name, coefficient in ranking:
+        action = found["action"][0][found["about"]["investable"].index(name)]
+        assert action[0] == pytest.approx(coefficient, abs=1e-6)
+    assert len(ranking) == 5
+    assert main(["export", str(runs[kind]), "--to", str(tmp_path / "x.onnx")]) == 2
+
+
 def test_what_is_no_trader_has_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = fw.train("ppo", run=tmp_path / "ppo", rounds=1, envs=2, block=16, evaluation={"envs": 2}, quiet=True)
     assert main(["orders", str(run.path), "--prices", "synthetic:2x60"]) == 2
     assert "Orders are those of `train erl`" in capsys.readouterr().err
+    assert main(["export", str(run.path), "--to", str(tmp_path / "x.pt2")]) == 2
+    assert "only traders can be exported" in capsys.readouterr().err
     assert main(["orders", str(tmp_path / "none"), "--prices", "x"]) == 2
     assert main(["orders", str(run.path), "--prices", "x", "--after", str(tmp_path / "held.txt")]) == 2
     assert "must end in .csv" in capsys.readouterr().err

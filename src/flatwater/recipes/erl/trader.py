@@ -14,6 +14,7 @@ from flatwater.envs.trading.orders import Evening, Holding, Orders, Position, de
 from flatwater.errors import ConfigError, DataError
 from flatwater.nets.stack import Params, views
 from flatwater.nets.trader import ACCOUNT_PARTS, MarketObs, TraderActor
+from flatwater.panel.features import find_features, observed
 from flatwater.panel.locate import load_panel
 from flatwater.panel.normalise import Statistics, observation_panel, statistics
 from flatwater.panel.panel import Panel, choose_instruments
@@ -116,6 +117,17 @@ class Trader:
         names = [*self.features, *(self.instruments[n] for n in others)]
         reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
         return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
+
+    def features_of(self, prices: Path | str | Panel) -> Float[Tensor, "N C F"]:
+        """What it sees of the newest day before it is scaled, NaN where missing: what an exported trader is given.
+
+        Raises:
+            DataError: the prices cannot be used.
+        """
+        panel = self.panel_of(prices)
+        days = len(panel.dates)
+        seen = torch.from_numpy(observed(panel, find_features(self.features), days, slice(None)))
+        return seen[days - self.config.episode.context :].transpose(0, 1)
 
     def panel_of(self, prices: Path | str | Panel) -> Panel:
         """The prices with the columns of training, in their order.
