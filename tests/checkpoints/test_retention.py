@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, verify
-from flatwater.checkpoints.retention import sweep
+from flatwater.checkpoints.retention import prune, sweep
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.errors import ConfigError, RunError
 
@@ -111,6 +111,12 @@ def test_a_save_that_fails_removes_what_it_wrote_and_keeps_the_others(tmp_path: 
     found = newest_intact(tmp_path, say=lambda _: None)
     assert found is not None
     assert found.manifest.round == 1
+
+
+def test_a_folder_that_is_emptied_after_the_save_is_not_pruned(tmp_path: Path) -> None:
+    """Somebody deletes a run folder between the two: what is written next says so."""
+    prune(tmp_path / "checkpoints", tmp_path / "checkpoints" / "000001.000000.json", CheckpointConfig())
+    assert not (tmp_path / "checkpoints").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -41,7 +41,9 @@ def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collectio
         RunError: a file cannot be removed.
     """
     manifests = list_checkpoints(folder)
-    place = next(at for at, manifest in enumerate(manifests) if manifest.file == saved)
+    place = next((at for at, manifest in enumerate(manifests) if manifest.file == saved), None)
+    if place is None:  # the folder was deleted in this very moment: whoever writes next finds that out
+        return
     whole = [manifest for manifest in manifests[: place + 1] if not glance(folder, manifest)]
     stay = {manifest.file for manifest in kept(whole, config)} | {*spared}
     remove_checkpoints(folder, [each for each in manifests if each.file not in stay and not each.unread])
