@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched import LEAK, MIB, READING, rows
 
-from flatwater.memory.watch.books import Row, converted, explained_share, goes_on, keep_, scale_of, without_doubt
+from flatwater.memory.watch.books import (
+    Row,
+    converted,
+    explained_share,
+    goes_on,
+    keep_,
+    scale_of,
+    still_grows,
+    without_doubt,
+)
 
 
 def test_the_slowest_regular_boundary_is_the_unit() -> None:
@@ -61,6 +70,15 @@ def test_what_was_loaded_and_stays_does_not_go_on() -> None:
     assert not goes_on(LEAK, 100, loaded)
     assert goes_on(LEAK, 100, rows([i * 10 * MIB for i in range(40)]))
     assert goes_on(LEAK, 370, loaded)  # three readings later nobody can tell
+
+
+def test_a_cache_that_is_warm_does_not_grow_any_more() -> None:
+    """A program of few readings is judged by its growth since the beginning, which a warm cache has too."""
+    assert not still_grows(rows([100 * MIB] + [124 * MIB] * 11))
+    assert not still_grows(rows([min(100 + 6 * i, 124) * MIB for i in range(12)]))
+    assert not still_grows(rows([100 * MIB] + [124 * MIB] * 10 + [124 * MIB + 8192]))
+    assert still_grows(rows([(100 + 2 * i) * MIB for i in range(12)]))
+    assert still_grows(rows([100 * MIB] + [(124 + i) * MIB for i in range(11)]))
 
 
 def test_growth_in_bursts_goes_on_between_them() -> None:

@@ -168,10 +168,18 @@ def without_doubt(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding
     return kept
 
 
-def has_grown(rows: Sequence[Row]) -> bool:
-    """Whether it has gained a material amount since its beginning."""
+def still_grows(rows: Sequence[Row]) -> bool:
+    """Whether it has gained a material amount since its beginning, and has not ended doing so."""
     last = rows[-1]
-    return last.resident - rows[0].resident >= max(2 * DRIFT.least_bytes, last.reading.material)
+    return last.resident - rows[0].resident >= max(2 * DRIFT.least_bytes, last.reading.material) and rises(rows)
+
+
+def rises(rows: Sequence[Row]) -> bool:
+    """Whether it still grew in the last half of the readings after warm-up: a cache that is warm does not."""
+    after = settled(rows)
+    late = rows[-1].resident - after[len(after) // 2].resident
+    whole = rows[-1].resident - after[0].resident
+    return late >= max(rows[-1].reading.material / 2, min(ENDING.rising * whole, ENDING.open_bytes))
 
 
 def mostly_held(found: list[Finding], rows: Sequence[Row]) -> list[Finding]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.thresholds import SHIPPED
-from flatwater.memory.watch.books import Row, growth, settled
+from flatwater.memory.watch.books import Row, growth, rises, settled
 from flatwater.units import format_bytes
 
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
@@ -108,7 +108,7 @@ def outcome_of(
         return Outcome("unread")
     # What freed memory or files explain is no finding yet: without one, all of it is an open question.
     rest = round((1 - explained) * growth(rows)) if told else growth(rows)
-    if rest >= ENDING.open_bytes and _rises(rows):
+    if rest >= ENDING.open_bytes and rises(rows):
         large = [(path, size) for path, size in leads if size >= OWNING.told_share * rest][: OWNING.told]
         named = [f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large]
         longer = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
@@ -118,14 +118,6 @@ def outcome_of(
         return Outcome("grows")
     gained = rows[-1].resident - rows[0].resident
     return Outcome("settled", gained) if gained >= ENDING.open_bytes else Outcome("flat")
-
-
-def _rises(rows: Sequence[Row]) -> bool:
-    """Whether it still grew in the last half of the readings after warm-up."""
-    after = settled(rows)
-    middle = after[len(after) // 2].resident
-    late, whole = rows[-1].resident - middle, rows[-1].resident - after[0].resident
-    return late >= min(ENDING.rising * whole, ENDING.open_bytes)
 
 
 def _known_of(rows: Sequence[Row], censuses: int, *, named: bool) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.thresholds import SHIPPED
-from flatwater.memory.watch.books import Row, converted, explained_share, has_grown, keep_, mostly_held, scale_of
+from flatwater.memory.watch.books import Row, converted, explained_share, keep_, mostly_held, scale_of, still_grows
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.measured import Marks, mark_
@@ -245,7 +245,7 @@ class ProcessWatch:
         known = self.findings()
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
         unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few
-        if not known and not unsure and len(self._rows) >= REGULAR and has_grown(self._rows):
+        if not known and not unsure and len(self._rows) >= REGULAR and still_grows(self._rows):
             found = mostly_held(self._monitor.conclude(), self._rows)
             known = [converted(each, scale_of(self._rows, self._unit)) for each in found]
         self._follow(known)
