@@ -45,7 +45,17 @@ WALKS = {
         (Event.READING, State.LOOKING, Action.LOOK),
         LOOKED,
     ],
+    "what a library holds": [
+        (Event.UNEXPLAINED, State.SEARCHING, Action.WIDEN),
+        (Event.LONGER, State.COUNTING, Action.KEEP),
+        (Event.READING, State.COUNTING, Action.COUNT),
+        (Event.COUNTED, State.PROVING, Action.KEEP),
+        (Event.READING, State.PROVING, Action.PROVE),
+        (Event.DUE, State.LOOKING, Action.LOOK),
+        LOOKED,
+    ],
     "cyclic garbage": [
+        (Event.UNEXPLAINED, State.SEARCHING, Action.WIDEN),
         (Event.UNEXPLAINED, State.SEARCHING, Action.SEARCH),
         (Event.READING, State.SEARCHING, Action.ASK),
         (Event.DUE, State.SEARCHING, Action.LOOK),

@@ -28,6 +28,8 @@ class Investigation:
     """None until it is taken."""
     since: int = 0
     """The step at which it began."""
+    libraries: Mapping[str, int] | None = None
+    """Lengths of the globals of libraries then; None once they were compared."""
     waited: int = 0
     """Readings at which no drift was proven yet."""
     looks: int = 0

@@ -31,6 +31,7 @@ from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
 from flatwater.memory.diagnose.owners import find_owners
 from flatwater.memory.diagnose.states import TRANSITIONS, Action, Event, State
 from flatwater.memory.objects.census import Census, Censuses, Counted
+from flatwater.memory.objects.libraries import lengths, longer
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import process_seconds
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
@@ -84,6 +85,7 @@ class Monitor:
             Action.NOTICE: self._notice,
             Action.PROVE: self._prove,
             Action.LOOK: self._look,
+            Action.WIDEN: self._widen,
             Action.SEARCH: self._search,
             Action.ASK: self._ask,
             Action.AWAIT_LINE: self._await_line,
@@ -217,7 +219,7 @@ class Monitor:
             return Event.UNTOLD
         self._quiet -= 1
         if self._quiet < 0 and suspicious(self._record, self._found, reading):
-            self._case = Investigation()
+            self._case = Investigation(libraries=lengths(self._roots))
             return Event.SUSPICION
         return None
 
@@ -257,7 +259,19 @@ class Monitor:
             return None
         case.looks += 1
         case.seen = found
-        return Event.UNEXPLAINED if case.proven and not self._explains(found) and self._room(reading) else self._seen()
+        if not case.proven or self._explains(found) or not self._room(reading):
+            return self._seen()
+        return Event.UNEXPLAINED
+
+    def _widen(self, _reading: Reading) -> Event:
+        """Ask once whether libraries may hold the rest: the next census is the first of two that are compared."""
+        before, self._case.libraries = self._case.libraries, None
+        if before is not None:
+            grown = longer(self._roots, before)
+            self.censuses.libraries |= grown
+            if grown:
+                return Event.LONGER
+        return Event.UNEXPLAINED
 
     def _search(self, reading: Reading) -> Event | None:
         if not search_(self._case, self._roots, self._tracer, reading.step):
@@ -316,6 +330,9 @@ class Monitor:
 
     def _rest(self, *, explained: bool) -> None:
         self._case = Investigation()
+        owners = [*self._found, *(found.owner for found in self._news)]
+        kept = {root: held for root, held in self.censuses.libraries.items() if any(o.startswith(root) for o in owners)}
+        self.censuses.libraries = kept
         self._quiet = self._patience * (CASE.quiet_found if explained else 1)
         self._patience = min(2 * self._patience, CASE.longest_quiet)
 

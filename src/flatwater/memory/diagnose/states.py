@@ -15,7 +15,7 @@ class State(Enum):
     COUNTING = "something rises: the census before is being taken"
     PROVING = "the readings must show a drift"
     LOOKING = "the census after is being taken, and compared with the one before"
-    SEARCHING = "too little is explained: a fork looks for cyclic garbage"
+    SEARCHING = "too little is explained: libraries are asked, and a fork looks for cyclic garbage"
     TRACING = "an owner has no line: allocations are traced until something is added to it"
 
 
@@ -32,6 +32,7 @@ class Event(Enum):
     UNPROVEN = "no drift came"
     NO_LINE = "the foremost owner has no line"
     AGAIN = "too little is explained, and looks are left: growth may come in bursts"
+    LONGER = "globals of libraries became longer"
     REFUSED = "tracing may not begin, or cannot"
     DONE = "no further look is worth it"
 
@@ -44,6 +45,7 @@ class Action(Enum):
     NOTICE = "ask the readings whether anything rises"
     PROVE = "ask the readings for a drift"
     LOOK = "go on with the census after, and compare"
+    WIDEN = "add the globals of libraries that became longer to the roots"
     SEARCH = "begin the fork, if there is none yet"
     ASK = "ask the fork whether it has ended"
     AWAIT_LINE = "ask whether the line is known"
@@ -65,12 +67,13 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (State.PROVING, Event.READING): (State.PROVING, Action.PROVE),
     (State.PROVING, Event.DUE): (State.LOOKING, Action.LOOK),
     (State.LOOKING, Event.READING): (State.LOOKING, Action.LOOK),
-    (State.LOOKING, Event.UNEXPLAINED): (State.SEARCHING, Action.SEARCH),
+    (State.LOOKING, Event.UNEXPLAINED): (State.SEARCHING, Action.WIDEN),
     (State.LOOKING, Event.LOOKED): (State.LOOKING, Action.JUDGE),
     (State.LOOKING, Event.UNPROVEN): (State.WATCHING, Action.LEAVE),
     (State.LOOKING, Event.NO_LINE): (State.TRACING, Action.TRACE),
     (State.LOOKING, Event.AGAIN): (State.LOOKING, Action.KEEP),
     (State.LOOKING, Event.DONE): (State.WATCHING, Action.TELL),
+    (State.SEARCHING, Event.LONGER): (State.COUNTING, Action.KEEP),
     (State.SEARCHING, Event.READING): (State.SEARCHING, Action.ASK),
     (State.SEARCHING, Event.DUE): (State.SEARCHING, Action.LOOK),
     (State.SEARCHING, Event.UNEXPLAINED): (State.SEARCHING, Action.SEARCH),

@@ -243,6 +243,8 @@ class Censuses:
         """What a slice may still take at this step."""
         self.took = 0.0
         """Seconds of the last one, all slices together."""
+        self.libraries: dict[str, Any] = {}
+        """Globals of libraries by path, at which those that follow look as well."""
         self._roots, self._counted = roots, counted
         self._counting: Counting | None = None
         self._counted_whole: Census | None = None
@@ -262,7 +264,8 @@ class Censuses:
         if self.seconds <= 0:
             return None
         if self._counting is None:
-            self._counting, self._since = begin_census(self._roots), step
+            roots = replace(self._roots, named=(*self._roots.named, *self.libraries.items()))
+            self._counting, self._since = begin_census(roots), step
         self._step = step
         self.go_on(self.seconds)
         self.seconds = 0.0

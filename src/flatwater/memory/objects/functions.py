@@ -80,6 +80,12 @@ def _table(wrapper: object) -> dict[Any, Any] | None:
     return next((held for held in gc.get_referents(wrapper) if type(held) is dict and held is not own), None)
 
 
+def results(wrapper: object) -> int:
+    """How many results an `lru_cache` keeps."""
+    count: int = names_of(_Cache)["cache_info"](wrapper).currsize
+    return count
+
+
 def cached(wrapper: object) -> list[tuple[Any, Any]]:
     """Keys and results of an `lru_cache`, oldest first."""
     table = _table(wrapper)

@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count
@@ -27,8 +27,8 @@ _INSTALLED = ("site-packages", "dist-packages")
 _TYPED_IN = ("<string>", "<stdin>", "<ipython-input")
 """How Python names the file of code that has none: `python -c`, the prompt, a notebook's cell."""
 _threads: dict[int, threading.Thread] = vars(threading)["_active"]
-_OURS = str(Path(__file__).parents[2])
-_OURS_NAME = Path(_OURS).name
+_FOLDER = str(Path(__file__).parents[2])
+OURS = Path(_FOLDER).name
 _NEVER = str(Path(__file__).parents[1])
 """flatwater, which counts where it is asked for, and its memory package, which never does."""
 
@@ -58,7 +58,7 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
         return False
     if any(_within(path, folder) for package in packages for folder in _folders(package)):
         return True
-    library = any(_within(path, folder) for folder in (*_STDLIB, _OURS))
+    library = any(_within(path, folder) for folder in (*_STDLIB, _FOLDER))
     return not library and not any(f"{sep}{name}{sep}" in path for name in _INSTALLED for sep in _SEPARATORS)
 
 
@@ -80,7 +80,7 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
     libraries: set[str] = set()
     known: set[int] = set()
     """Ids of the modules' namespaces."""
-    mixed = {_OURS_NAME, *(package.partition(".")[0] for package in roots.packages)}
+    mixed = {OURS, *(package.partition(".")[0] for package in roots.packages)}
     for name, module in list(sys.modules.items()):
         if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
             continue
@@ -140,7 +140,8 @@ def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[
 
     Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
     and must not take over the path of what the outer ones hold: each is a group, outermost first. A coroutine has the
-    same paths while it runs and while it waits.
+    same paths while it runs and while it waits. What libraries hold is the last: only what nothing of the user's
+    reaches is told as theirs.
 
     Args:
         roots: whose frames are the user's.
@@ -155,6 +156,8 @@ def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[
     # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
     others = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
     yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in others]
+    for frame in _stacks(_of_libraries):
+        yield _locals(frame, _package(frame))
 
 
 def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
@@ -173,27 +176,45 @@ def _globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]
 
 def _running(roots: Roots) -> list[FrameType]:
     """Frames of the user's code, outermost first, the main thread before the others."""
+    return _stacks(lambda file: is_user_file(file, roots.packages))
+
+
+def _stacks(taken: Callable[[str], bool]) -> list[FrameType]:
+    """Frames of the files that are taken, outermost first, the main thread before the others."""
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))
-    found = [frame for thread in order for frame in _stack(frames[thread], roots)]
+    found = [frame for thread in order for frame in _stack(frames[thread], taken)]
     frames.clear()  # this very frame is among them: a cycle, which would keep the program's objects until a collection
     return found
 
 
-def _stack(innermost: FrameType, roots: Roots) -> list[FrameType]:
+def _stack(innermost: FrameType, taken: Callable[[str], bool]) -> list[FrameType]:
     found: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None:
-        if is_user_file(frame.f_code.co_filename, roots.packages):
+        if taken(frame.f_code.co_filename):
             found.append(frame)
         frame = frame.f_back
     return found[::-1]
 
 
-def _locals(frame: FrameType) -> list[tuple[str, Any]]:
-    where = f"{function_name(frame.f_code)}() in {Path(frame.f_code.co_filename).name}"
+def _locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
+    """Local variables with their paths; the place is the file's name, if no other is given."""
+    where = f"{function_name(frame.f_code)}() in {place or Path(frame.f_code.co_filename).name}"
     return [(f"{where}: {name}", value) for name, value in locals_of(frame).items() if not name.startswith(".")]
+
+
+def _of_libraries(file: str) -> bool:
+    """Whether code is a library's: neither the user's, nor Python's own beginning, nor this tool's."""
+    if file.startswith("<") or is_user_file(file):
+        return False
+    return not _within(os.path.abspath(file), _FOLDER)  # noqa: PTH100
+
+
+def _package(frame: FrameType) -> str:
+    """The library that a frame belongs to: "torch", "asyncio"."""
+    return plain(frame.f_globals.get("__name__"), Path(frame.f_code.co_filename).stem).partition(".")[0]
 
 
 def _waiting(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:

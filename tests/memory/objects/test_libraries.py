@@ -1,0 +1,101 @@
+"""What libraries keep in globals: measured cheaply, and looked into where it became longer."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from flatwater.memory.objects.libraries import lengths, longer
+from flatwater.memory.objects.roots import Roots
+
+LIBRARY = """
+import functools
+from collections import deque
+
+SEEN = {}
+RECENT = deque(maxlen=8)
+FIXED = (1, 2, 3)
+
+class Registry:
+    def __init__(self):
+        self.entries = []
+
+REGISTRY = Registry()
+
+@functools.lru_cache(maxsize=None)
+def area(n):
+    return n * n
+
+def evaluate(model, count, pause):
+    all_predictions = []
+    for n in range(count):
+        all_predictions.append(model(n))
+        pause()
+    return all_predictions
+
+def remember(n, model):
+    SEEN[n] = model(n)
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """An installed package, as its folder says."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "somelib.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(str(folder))
+    yield importlib.import_module("somelib")
+    del sys.modules["somelib"]
+
+
+def test_what_became_longer_is_told_by_path(library: ModuleType) -> None:
+    before = lengths(Roots())
+    assert {path: before[path] for path in before if path.startswith("somelib.")} == {
+        "somelib.SEEN": 0, "somelib.RECENT": 0, "somelib.REGISTRY": 0, "somelib.area": 0,
+    }  # fmt: skip
+    assert not any(path.startswith("somelib.") for path in longer(Roots(), before))
+    library.SEEN["one"] = 1
+    library.RECENT.append(1)
+    library.REGISTRY.entries.append(1)
+    library.area(3)
+    found = longer(Roots(), before)
+    assert {path for path in found if path.startswith("somelib.")} == {path for path in before if "somelib." in path}
+    assert found["somelib.SEEN"] is library.SEEN
+
+
+def test_the_programs_own_globals_are_none_of_a_library() -> None:
+    """They are roots of every census already; flatwater's own are no finding."""
+    assert not any(path.startswith((__name__, "flatwater.")) for path in lengths(Roots()))
+
+
+GROWS = {
+    "evaluate() in somelib: all_predictions": "somelib.evaluate(lambda n: np.ones(60_000), 200, pause)",
+    "somelib.SEEN": "for n in range(200):\n    somelib.remember(n, lambda n: np.ones(60_000))\n    pause()",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("owner", list(GROWS))
+def test_a_library_that_keeps_is_the_owner(owner: str, tmp_path: Path) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "somelib.py").write_text(LIBRARY)
+    program = tmp_path / "program.py"
+    beginning = f"import sys, time; sys.path.insert(0, {str(folder)!r})\nimport numpy as np, somelib\n"
+    program.write_text(f"{beginning}pause = lambda: time.sleep(0.04)\n{GROWS[owner]}\n")
+    told = tmp_path / "told.json"
+    watch = "import sys; from flatwater.cli.main import main; sys.exit(main())"
+    subprocess.run(
+        [sys.executable, "-c", watch, "watch", "--json", str(told), "--", sys.executable, str(program)],
+        capture_output=True, check=True, cwd=tmp_path, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    first, *_ = json.loads(told.read_text())["findings"]
+    assert (first["verdict"], first["owner"]) == ("leak", owner)
+    assert Path(first["made_at"]["file"]).name == "program.py"
