@@ -10,11 +10,11 @@ import ctypes
 import gc
 import sys
 import tracemalloc
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from heapq import nlargest
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, islice, repeat
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Made
@@ -41,6 +41,10 @@ class Garbage:
     what: str
     """Count and class of the most frequent objects, the user's classes first."""
     made_at: Made | None
+    collecting: bool
+    """Whether the collector was on."""
+    cycle: tuple[str, ...] = ()
+    """One of the cycles: an object and the way from it, for each object of the program on it."""
 
 
 class Search:
@@ -75,7 +79,7 @@ class Search:
             return None
         found.pop("largest", None)
         made = found["made_at"]
-        return Garbage(**found | {"made_at": None if made is None else Made(**made)})
+        return Garbage(**found | {"made_at": None if made is None else Made(**made), "cycle": tuple(found["cycle"])})
 
     def stop(self) -> None:
         """Leave it."""
@@ -97,6 +101,7 @@ def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
 
 def _found(roots: Roots) -> dict[str, Any] | None:
     """In a fork."""
+    collecting = gc.isenabled()
     gc.disable()
     tracemalloc.stop()
     garbage = unreachable()
@@ -107,12 +112,65 @@ def _found(roots: Roots) -> dict[str, Any] | None:
     walk.seen.update(map(id, garbage))
     sized = [(look(obj, walk).size, obj) for obj in (*garbage, *_only_theirs(garbage, walk.seen))]
     size = sum(own for own, _ in sized)
-    kinds = counted(name_of(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
-    if not kinds:
-        kinds = counted(name_of(type(obj)) for obj in garbage)
+    kinds = _kinds(garbage, users)
     what = ", ".join(f"{count} × {name}" for name, count in kinds.most_common(2))
-    found = Garbage(size, len(garbage), what, None)
+    foremost = next(iter(kinds))
+    cycle = next((way for way in map(_cycle, _some(garbage, foremost), repeat(users)) if way), ())
+    found = Garbage(size, len(garbage), what, None, collecting, cycle)
     return asdict(found) | {"largest": [id(obj) for obj in _largest(sized, MOSTLY * size)]}
+
+
+_PLAIN = frozenset({"tuple", "list", "dict", "set", "cell", "frame", "traceback", "function", "method"})
+"""What any cycle is made of, by name of the class."""
+
+
+def _kinds(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
+    """How many there are of each class: of the program's, else of those that say what it is, else of all."""
+    theirs = counted(name_of(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
+    every = Counter[str]() if theirs else counted(name_of(type(obj)) for obj in garbage)
+    return theirs or Counter({name: every[name] for name in every if name not in _PLAIN}) or every
+
+
+TRIED, LONGEST = 8, 5000
+"""Objects whose cycle is looked for, newest first, and objects on the way at most."""
+
+
+def _some(garbage: list[Any], name: str) -> list[Any]:
+    """A few objects of a class, newest first."""
+    return list(islice((obj for obj in reversed(garbage) if name_of(type(obj)) == name), TRIED))
+
+
+def _cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ANN401
+    """The shortest way from an object back to itself, in words; empty where there is none."""
+    walk = Walk(LONGEST, lambda _: False, LONGEST)
+    came: dict[int, tuple[Any, str] | None] = {id(first): None}
+    waiting = deque([first])
+    while waiting and len(came) <= LONGEST:
+        obj = waiting.popleft()
+        inside = look(obj, walk)
+        for name, child in (*inside.parts, *inside.drawn):
+            if child is first:
+                return _words(obj, name, came, users)
+            if id(child) not in came and gc.is_tracked(child) and not issubclass(type(child), type):
+                came[id(child)] = obj, name
+                waiting.append(child)
+    return ()
+
+
+def _words(
+    last: object, name: str, came: Mapping[int, tuple[Any, str] | None], users: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """`Trainer.model`, `Model.trainer`: containers between two objects of the program stand in the way's names."""
+    hops = [(last, name)]
+    while (before := came[id(hops[-1][0])]) is not None:
+        hops.append(before)
+    words: list[str] = []
+    for obj, step in reversed(hops):
+        if not words or full_name(type(obj))[0] in users:
+            words.append(name_of(type(obj)) + step)
+        else:
+            words[-1] += step
+    return tuple(words)
 
 
 def _largest(sized: list[tuple[int, Any]], enough: float) -> list[Any]:

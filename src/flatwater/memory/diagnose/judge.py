@@ -39,10 +39,9 @@ _BY_KIND = {
 GRAPH = "Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph."
 BASE = "Keep a copy of the part: .clone() of a tensor or .copy() of an array lets go of the whole."
 
-CYCLES = (
-    "Leave the collector on, or call gc.collect() once in a while; better, break the cycle: hold the way back by a "
-    "weakref."
-)
+OFF = "Leave the collector on, or call gc.collect() once in a while; "
+RARELY = "The collector seldom looks at objects that have lived long: call gc.collect() once in a while; "
+BREAK = "better, break the cycle: hold the way back by a weakref."
 
 
 def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool = False) -> str:
@@ -204,9 +203,10 @@ def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -
         owner=CYCLIC,
         drift=_around(rate, drift),
         what=f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}",
+        holders=garbage.cycle,
         made_at=garbage.made_at,
         count=garbage.objects,
-        advice=CYCLES,
+        advice=(RARELY if garbage.collecting else OFF) + BREAK,
     )
     return judge(known, growth)
 

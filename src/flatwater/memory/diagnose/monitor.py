@@ -6,6 +6,7 @@ time, freed memory kept, mapped files, slower steps) needs no census. `states.py
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 
 from flatwater.memory.diagnose.finding import Finding
@@ -25,7 +26,7 @@ from flatwater.memory.diagnose.investigation import (
     waits_,
     wants_garbage,
 )
-from flatwater.memory.diagnose.judge import CYCLIC, foremost
+from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage
 from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
 from flatwater.memory.diagnose.owners import find_owners
@@ -189,6 +190,27 @@ class Monitor:
         roots = {path: held.bytes for path, held in now.items() if held.parent is None}
         grown = ((path, size - (before[path].bytes if path in before else 0)) for path, size in roots.items())
         return sorted(grown, key=lambda each: -each[1])
+
+    def uncollected(self, open_bytes: float, steps: int) -> list[Finding]:
+        """Cyclic garbage, if it is most of the bytes that have no cause: it may come and go too fast to make a line.
+
+        Args:
+            open_bytes: without a cause.
+            steps: in which they came.
+        """
+        if self._last is None or steps <= 0:
+            return []
+        case = Investigation(proven=True)
+        search_(case, self._roots, None, self._last.step)
+        garbage = case.search.garbage() if case.search is not None and case.search.ended(CASE.last_search) else None
+        leave_(case)
+        if garbage is None or garbage.bytes < CASE.garbage * open_bytes:
+            return []
+        rate = garbage.bytes / steps
+        found = judge_garbage(garbage, rate, Slope(rate, rate, rate), self._growth(self._last))
+        self._news.append(replace(found, share=min(1.0, garbage.bytes / open_bytes)))
+        self._known()
+        return [self._found[CYCLIC]]
 
     def since_beginning(self) -> list[Finding]:
         """The containers that gained since the first census: no proof that they go on, as nothing was read between."""

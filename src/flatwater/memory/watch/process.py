@@ -19,7 +19,16 @@ from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.thresholds import SHIPPED
-from flatwater.memory.watch.books import Row, converted, explained_share, keep_, mostly_held, scale_of, still_grows
+from flatwater.memory.watch.books import (
+    Row,
+    converted,
+    explained_share,
+    keep_,
+    mostly_held,
+    scale_of,
+    settled,
+    still_grows,
+)
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.measured import Marks, mark_
@@ -248,14 +257,22 @@ class ProcessWatch:
         if not known and not unsure and len(self._rows) >= REGULAR and still_grows(self._rows):
             found = mostly_held(self._monitor.conclude(), self._rows)
             known = [converted(each, scale_of(self._rows, self._unit)) for each in found]
-        self._follow(known)
-        return known
+        return [*known, *self._follow(known)]
 
-    def _follow(self, known: list[Finding]) -> None:
-        """Where growth has no cause, ask once more what holds more than at the beginning: a lead, and no proof."""
+    def _follow(self, known: list[Finding]) -> list[Finding]:
+        """Where growth has no cause, ask what waits for the collector, and else what holds more than at the beginning.
+
+        The second is a lead, and no proof.
+        """
         outcome = outcome_of(self._rows, known, explained_share(self._rows, known)) if self._rows else None
-        if outcome is not None and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
+        if outcome is None or not outcome.next:
+            return []
+        steps = self._rows[-1].reading.step - settled(self._rows)[0].reading.step
+        waiting = self._monitor.uncollected(outcome.bytes, steps)
+        if not waiting and self._monitor.censuses.took <= ENDING.last_census:
             self._leads = self._monitor.gained()
+        scale = scale_of(self._rows, self._unit)
+        return [converted(found, scale) for found in waiting]
 
     def summary(self, found: list[Finding] | None = None) -> dict[str, Any]:
         """The state as the JSON of `flatwater watch`.
