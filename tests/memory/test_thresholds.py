@@ -11,7 +11,7 @@ METERS = {
     "series/readings.py": {"SOON", "TURNS"},
     "diagnose/contents.py": {"LEAVES", "MOST", "LARGEST_SHIFT", "MOST_ELEMENTS"},
     "diagnose/finding.py": {"WIDTH", "LABEL"},
-    "diagnose/garbage.py": {"MOSTLY", "MOST"},
+    "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST"},
     "diagnose/lines.py": {"FRAMES", "CONTENTS"},
     "diagnose/numbers.py": {"COSTS_SOON"},
     "watch/books.py": {"ROWS", "SELDOM", "EACH_HALF"},

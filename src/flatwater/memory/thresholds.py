@@ -141,6 +141,20 @@ class Owning:
 
 
 @dataclass(frozen=True)
+class Handles:
+    """When growth outside of Python is shared out over a container's new items (`diagnose/handles.py`)."""
+
+    least_bytes: int = 1024
+    """Bytes behind an item below which it is no handle: its Python objects take about as much. Unmeasured."""
+    items: int = 8
+    """New items that are looked into."""
+    own: float = 0.75
+    """Part of the new items that must have a handle that the others have not. Unmeasured."""
+    below: int = 60
+    """Objects looked at below one item. Unmeasured."""
+
+
+@dataclass(frozen=True)
 class Ending:
     """What still grows, and what is said of a program that ends (`watch/books.py`, `watch/summary.py`)."""
 
@@ -204,6 +218,7 @@ class Thresholds:
     slower: Slower = field(default_factory=Slower)
     investigating: Investigating = field(default_factory=Investigating)
     owning: Owning = field(default_factory=Owning)
+    handles: Handles = field(default_factory=Handles)
     ending: Ending = field(default_factory=Ending)
     weighing: Weighing = field(default_factory=Weighing)
     flat: Flat = field(default_factory=Flat)

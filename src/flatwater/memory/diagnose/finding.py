@@ -73,6 +73,8 @@ class Finding:
     unit: str = "round"
     redundancy: str | None = None
     """A sentence where the contents say the same thing twice."""
+    outside: bool = False
+    """Whether the bytes lie outside of Python, behind the owner's items: no census weighs them."""
 
     @property
     def fingerprint(self) -> str:
@@ -166,6 +168,8 @@ def _check(found: Finding) -> None:
             raise TypeError(f"{text!r}: must be a text")
     if not found.unit:
         raise ValueError("unit: must not be empty")
+    if not isinstance(found.outside, bool):
+        raise TypeError(f"{found.outside!r}: outside must be true or false")
     maybe = (values[name] for name in MAYBE if values[name] is not None)
     for number in (*(values[name] for name in NUMBERS), *found.interval, *maybe):
         if isinstance(number, bool) or not isinstance(number, int | float):

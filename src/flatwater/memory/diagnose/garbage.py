@@ -113,7 +113,7 @@ def _found(roots: Roots) -> dict[str, Any] | None:
     sized = [(look(obj, walk).size, obj) for obj in (*garbage, *_only_theirs(garbage, walk.seen))]
     size = sum(own for own, _ in sized)
     kinds = _kinds(garbage, users)
-    what = ", ".join(f"{count} × {name}" for name, count in kinds.most_common(2))
+    what = ", ".join(f"{count} × {name}" for name, count in kinds.most_common(2) if 2 * count >= max(kinds.values()))
     foremost = next(iter(kinds))
     cycle = next((way for way in map(_cycle, _some(garbage, foremost), repeat(users)) if way), ())
     found = Garbage(size, len(garbage), what, None, collecting, cycle)

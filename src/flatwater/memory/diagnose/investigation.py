@@ -60,6 +60,8 @@ class Investigation:
     """Whether there was too little garbage for the growth."""
     dropped: bool = False
     """Whether what was made when tracing began may be garbage by now."""
+    handles: bool = False
+    """Whether containers of handles are asked for the rest, as nothing else explains it."""
     found: list[Finding] = field(default_factory=list)
     """Of the last look, waiting for a line or for the rest."""
     grew: bool = False
@@ -96,6 +98,9 @@ def recounted(found: Finding, census: Census) -> Finding:
     if now is None or now[1].count <= found.count:
         return found
     holders, content = now
+    if found.outside:
+        count = census.holdings[found.owner].length * census.holdings[found.owner].instances
+        return replace(found, holders=holders, count=count, what=f"{count} ×{found.what.partition('×')[2]}")
     bound = found.what.rpartition(", ")[1:] if found.verdict == "cache" else ()
     return replace(found, holders=holders, count=content.count, what="".join((content.what, *bound)))
 

@@ -89,6 +89,7 @@ class Evidence:
     advice: str | None = None
     """Where it is another than the verdict's."""
     redundancy: str | None = None
+    outside: bool = False
 
 
 def judge(known: Evidence, growth: Growth) -> Finding:
@@ -110,6 +111,7 @@ def judge(known: Evidence, growth: Growth) -> Finding:
         advice=advice(known.verdict) if known.advice is None else known.advice,
         unit=growth.unit,
         redundancy=known.redundancy,
+        outside=known.outside,
     )
 
 
@@ -143,6 +145,7 @@ def judge_owner(owner: Owner, made_at: Made | None, *, steps: int, growth: Growt
         plateau_step=at,
         advice=advice(verdict, owner.kind, graph=owner.graph, base=owner.base),
         redundancy=owner.redundancy,
+        outside=owner.outside,
     )
     return judge(known, growth)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.investigation import (
     Investigation,
     drift_of,
@@ -317,8 +318,9 @@ class Monitor:
         lineless = found and found[0].made_at is None
         if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
             return Event.NO_LINE
-        if self._explains(found) or case.looks >= most_looks(self._record):
+        if self._explains(found) or (case.handles and case.looks >= most_looks(self._record)):
             return Event.DONE
+        case.handles = case.looks + 1 >= most_looks(self._record)  # the last look
         case.found = found or case.found
         return Event.AGAIN
 
@@ -386,7 +388,12 @@ class Monitor:
         taken = self.censuses.take(growth.step)
         if taken is None or case.before is None or taken[0] <= case.since:
             return None
-        owners = find_owners(case.before, taken[1])
+        grown = slope.per_step * (taken[0] - case.since)
+        # What is too small to be told does not count as found: a handle's Python object is.
+        owners = [each for each in find_owners(case.before, taken[1]) if each.bytes_grown >= OWNING.told_share * grown]
+        missing = grown - sum(owner.bytes_grown for owner in owners)
+        if case.handles and missing > (1 - OWNING.explained) * grown:
+            owners = [*find_handles(case.before, taken[1], missing), *owners]
         if owners and case is not self._first:
             remember_(case, owners[0], taken[1].holdings[owners[0].path])
         return judged_(case, self._tracer, owners, growth=growth, drift=slope)

@@ -48,6 +48,8 @@ class Owner:
     """Up to 24 leaves of the items added last, for finding where they were made. Strong references."""
     container: Any
     """The container itself, or the first of several. A strong reference."""
+    outside: bool = False
+    """Whether the bytes lie outside of Python, behind handles in its items."""
 
 
 def find_owners(before: Census, after: Census) -> list[Owner]:
@@ -67,7 +69,7 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
     gained = _gains(before, after, growth, below)
     least = OWNING.least_share * sum(gained.values())
     paths = sorted((path for path in gained if gained[path] >= least), key=lambda path: -gained[path])
-    return [_owner(before.holdings[path], after, path, gained[path]) for path in paths]
+    return [owner_of(before.holdings[path], after, path, gained[path]) for path in paths]
 
 
 def _bytes(census: Census, path: str) -> int:
@@ -106,7 +108,15 @@ def _own_growth(before: Holding | None, after: Holding, growth: int) -> float:
     return longer if longer >= OWNING.explained * growth else 0
 
 
-def _owner(before: Holding, after: Census, path: str, gained: float) -> Owner:
+def owner_of(before: Holding, after: Census, path: str, gained: float) -> Owner:
+    """A container that grew, described.
+
+    Args:
+        before: as an earlier census saw it.
+        after: with references to the containers.
+        path: of the container.
+        gained: bytes that it explains.
+    """
     holding = after.holdings[path]
     if holding.kind == "graph" and holding.parent is not None:  # it is told as its tensor's
         path = holding.parent

@@ -55,7 +55,7 @@ def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[
         owners: of all findings: what one holds below another counts there only.
         rows: all readings.
     """
-    if not found.holders:
+    if not found.holders or found.outside:
         return found
     below = [other for other in owners if other.startswith((f"{found.owner}.", f"{found.owner}["))]
     clocks, sizes = _course(marks, found.owner, below)

@@ -1,0 +1,112 @@
+"""Bytes behind handles: small Python objects that keep memory of a C library alive, which no census sees.
+
+An SSL context, a database in memory, a compressor, a booster. Where nothing else explains the growth, the containers
+that became longer are asked for objects that C code made; the growth is shared out over those that came.
+"""
+
+import types
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flatwater.memory.diagnose.contents import newest_items
+from flatwater.memory.diagnose.owners import ITEMISED, Owner, owner_of
+from flatwater.memory.objects.arrays import Graph
+from flatwater.memory.objects.census import Census
+from flatwater.memory.objects.children import ATOMS, look
+from flatwater.memory.objects.raw import full_name, mro, name_of, names_of
+from flatwater.memory.objects.view import OPAQUE, Walk
+from flatwater.memory.thresholds import SHIPPED
+from flatwater.units import format_bytes
+
+HANDLES = SHIPPED.handles
+_WHOLE = frozenset({
+    "builtins", "types", "collections", "functools", "itertools", "operator", "weakref", "datetime", "decimal", "array",
+    "random", "_random", "_thread", "threading", "_queue", "queue", "_asyncio", "_contextvars", "_struct", "_operator",
+    "_functools", "_collections", "_weakref", "_abc", "_decimal", "re", "typing", "enum", "numpy", "numpy.random",
+})  # fmt: skip
+"""Modules whose objects hold what a census counts, or next to nothing."""
+_BY_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    path: str
+    came: int
+    """Items since the census before."""
+    handle: type
+    each: float
+    """Handles in an item."""
+
+
+def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
+    """The container whose new items came with the growth that nothing else explains; none, or one.
+
+    Args:
+        before: may have forgotten its containers.
+        after: must have them.
+        missing: bytes that came between the two, and that no container explains.
+    """
+    found = [each for path in after.holdings if (each := _candidate(before, after, path)) is not None]
+    if not found:
+        return []
+    # Parents stand first: of containers that hold the same handles, the one by which people know them.
+    best = max(found, key=lambda each: min(each.each, 1.0) * each.came)
+    behind = missing / best.came
+    if behind < HANDLES.least_bytes:
+        return []
+    holding, owner = after.holdings[best.path], owner_of(before.holdings[best.path], after, best.path, missing)
+    number, word = holding.length * holding.instances, name_of(best.handle)
+    item = owner.holders[-1]
+    what = f"{number} × {item}" if item == word else f"{number} × {item}, each with its {word}"
+    outside = f"{what}, and about {format_bytes(behind)} outside of Python with each"
+    return [replace(owner, what=outside, count=number, item_bytes=round(behind) + owner.item_bytes, outside=True)]
+
+
+def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
+    then, now = before.holdings.get(path), after.holdings[path]
+    if then is None or now.kind not in ITEMISED:
+        return None
+    came = now.length * now.instances - then.length * then.instances
+    if came < 1 or now.length <= then.length:
+        return None
+    newest = newest_items(after.live[path], now.kind, min(now.length - then.length, HANDLES.items))
+    handles = _handles(newest)
+    if not handles or len(handles) < HANDLES.own * len(newest):
+        return None
+    return _Candidate(path, came, type(handles[-1]), len(handles) / len(newest))
+
+
+def _handles(items: Sequence[Any]) -> list[Any]:
+    """Handles below the items, each once: one that all share did not come with them."""
+    found: list[Any] = []
+    seen = set[int]()
+    for item in items:
+        walk = Walk(HANDLES.items, lambda _: False, HANDLES.below)
+        waiting = deque([item])
+        met = 0
+        while waiting and met < HANDLES.below:
+            obj = waiting.popleft()
+            if id(obj) in seen or id(type(obj)) in ATOMS or type(obj) is Graph:
+                continue
+            seen.add(id(obj))
+            met += 1
+            if _is_handle(type(obj)):
+                found.append(obj)
+                break
+            inside = look(obj, walk)
+            if inside is not OPAQUE and inside.kind not in {"array", "graph"}:
+                waiting.extend(child for name, child in (*inside.parts, *inside.drawn) if name != ".<class>")
+    return found
+
+
+def _is_handle(kind: type) -> bool:
+    """Whether C code made the class, or one that it extends, and may keep memory of its own for each object."""
+    made = [owner for owner in mro(kind) if any(type(value) in _BY_C for value in names_of(owner).values())]
+    return any(full_name(owner)[0] not in _WHOLE for owner in made) and not any(map(_is_sized, mro(kind)))
+
+
+def _is_sized(kind: type) -> bool:
+    """Whether a census knows how large such an object is: arrays and tensors."""
+    return full_name(kind) in {("torch._C", "TensorBase"), ("numpy", "ndarray")}
