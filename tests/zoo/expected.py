@@ -44,7 +44,7 @@ GROWING = {
     "piled_hooks": Expected("leak", "_forward_hooks", does="remove()"),
     "kept_views": Expected("leak", "first_frames", does="clone()"),
     "first_touch": Expected("filling", "replay.frames", line=False),
-    "ssl_sessions": Expected("leak", "client.sessions", does="Drop"),
+    "ssl_sessions": Expected("leak", "client.sessions", does="Remove"),
     "memory_databases": Expected("leak", "memory_databases.OPEN", does="Drop"),
     "kept_errors": Expected("leak", "cyclic garbage", near=1, does="collect"),
     "native_growth": Expected("native", "memory outside of Python", line=False, does="memray"),

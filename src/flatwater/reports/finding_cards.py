@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.reports.markup import Html, tag, text
-from flatwater.runs.findings import GRAVE, forecast, headline
+from flatwater.runs.findings import GRAVE, headline
 from flatwater.units import format_bytes
 
 
@@ -27,7 +27,7 @@ def _card(finding: Finding, since: str) -> Html:
         ("held by", text(_chain(finding.holders))),
         ("made at", tag("code", str(finding.made_at)) if finding.made_at is not None else Html()),
         ("what", text("; ".join(part for part in what if part and part != headline(finding)))),
-        ("until", text(forecast(finding))),
+        ("until", text(finding.until())),
         ("note", text(finding.redundancy or "")),
         ("what to do", tag("strong", _with_code(finding.advice)) if finding.advice else Html()),
     )

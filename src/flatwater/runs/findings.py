@@ -47,16 +47,3 @@ def headline(finding: Finding) -> str:
     """What grows and by how much, in one sentence without its full stop."""
     rate = f"{format_bytes(finding.bytes_per_step)} {'an' if finding.unit[0] in 'aeiou' else 'a'} {finding.unit}"
     return HEADLINES[finding.verdict].format(owner=finding.owner, rate=rate, what=finding.what)
-
-
-def forecast(finding: Finding) -> str:
-    """When it ends, or when memory does; empty where nothing can be said."""
-    ends = []
-    if finding.plateau_bytes is not None:
-        when = "" if finding.plateau_step is None else f" at {finding.unit} {finding.plateau_step}"
-        ends.append(f"full with {format_bytes(finding.plateau_bytes)}{when}")
-    if finding.limit_bytes is not None and finding.verdict != "slowdown":
-        limit = f"the limit of {format_bytes(finding.limit_bytes)} is"
-        reached = "not reached" if finding.limit_step is None else f"reached at {finding.unit} {finding.limit_step}"
-        ends.append(f"{limit} {reached}")
-    return "; ".join(ends)

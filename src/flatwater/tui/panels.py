@@ -10,7 +10,7 @@ from rich.text import Text
 
 from flatwater.memory.planner import grouped
 from flatwater.metrics.figures import short_duration, short_number
-from flatwater.runs.findings import GRAVE, forecast, headline
+from flatwater.runs.findings import GRAVE, headline
 from flatwater.runs.statements import BASE, DEPTH, FILES, REST, SLACK, LedgerLine, listed, parts, rate
 from flatwater.tui.follow import Followed, seconds_left
 from flatwater.units import format_bytes
@@ -221,7 +221,7 @@ def findings(followed: Followed) -> Group | Text:
         grave = finding.verdict in GRAVE
         lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if grave else WARNING}"), headline(finding)))
         made = "" if finding.made_at is None else f"made at {finding.made_at}"
-        details = [part for part in (made, forecast(finding)) if part]
+        details = [part for part in (made, finding.until()) if part]
         if details:
             lines.append(_below("; ".join(details)))
         if finding.advice:

@@ -127,3 +127,45 @@ def test_a_long_chain_is_followed_to_its_end() -> None:
     head.append(head)
     del head
     assert envs(unreachable()) == 1
+
+
+class Observer:
+    def __init__(self, market: "Market") -> None:
+        self.market = market
+        self.screen = np.zeros(10_000)
+
+
+class Market:
+    def __init__(self) -> None:
+        self.watched_by = [Observer(self)]
+
+
+def test_a_cycle_is_named_by_its_way() -> None:
+    for _ in range(3):
+        Market()
+    found = find_garbage()
+    assert found is not None
+    assert found.what in {"3 × Market, 3 × Observer", "3 × Observer, 3 × Market"}
+    assert set(found.cycle) == {"Market.watched_by[*]", "Observer.market"}
+    assert not found.collecting, "the fixture has switched it off"
+
+
+def test_an_error_that_its_frame_keeps_is_named_before_tuples_and_frames() -> None:
+    def ask(size: int) -> None:
+        raise TimeoutError(size)
+
+    def fetch() -> bool:
+        body, error = np.zeros(10_000), None
+        try:
+            ask(len(body))
+        except TimeoutError as raised:
+            error = raised
+        return error is not None
+
+    for _ in range(3):
+        assert fetch()
+    found = find_garbage()
+    assert found is not None
+    assert found.what == "3 × TimeoutError"
+    assert found.cycle[0].startswith("TimeoutError.<traceback>.<locals of ")
+    assert found.cycle[0].endswith("fetch>.error")

@@ -16,6 +16,8 @@ Verdict = Literal["leak", "filling", "retention", "backlog", "cache", "mapped", 
 
 WIDTH = 99
 """Columns of a line of `tell`."""
+TENFOLD = 10
+"""Times the low bound of a rate that the high one may be for a date to say anything."""
 LABEL = 10
 """Columns of the words at the beginning of a line of `tell`."""
 
@@ -134,24 +136,42 @@ class Finding:
         if self.verdict != "slowdown":
             low, high = (format_bytes(bound) for bound in self.interval)
             details.append(("what", f"{self.what}; between {low} and {high} {self._each}"))
-            details.append(("until", self._end()))
+            details.append(("until", self.until()))
         if self.redundancy is not None:
             details.append(("note", self.redundancy))
         details.append(("do", self.advice))
         return details
 
-    def _end(self) -> str:
+    def until(self) -> str:
+        """When it ends, or when memory does; empty where nothing can be said."""
+        if self.verdict == "slowdown":
+            return ""
+        if self.verdict == "mapped":
+            return "the system needs the memory for something else: then it takes these pages back"
         ends = []
         if self.plateau_bytes is not None:
             when = "" if self.plateau_step is None else f" at {self.unit} {self.plateau_step}"
             ends.append(f"full with {format_bytes(self.plateau_bytes)}{when}")
         if self.limit_bytes is None:
             ends.append("no limit is known")
-        elif self.limit_step is None:
-            ends.append(f"the limit of {format_bytes(self.limit_bytes)} is not reached")
         else:
-            ends.append(f"the limit of {format_bytes(self.limit_bytes)} is reached at {self.unit} {self.limit_step}")
-        return "; ".join(ends)
+            ends.append(f"the limit of {format_bytes(self.limit_bytes)} is {self._reached()}")
+        return "; ".join(reversed(ends) if self.dies_first else ends)
+
+    def _reached(self) -> str:
+        low, high = self.interval
+        if self.limit_step is None:
+            return "not reached"
+        if low <= 0 or high > TENFOLD * low:
+            return f"reached if it goes on; when, cannot be told from rates so far apart as these {self.unit}s have"
+        return f"reached at {self.unit} {self.limit_step}"
+
+    @property
+    def dies_first(self) -> bool:
+        """Whether the process reaches its limit before the owner is full."""
+        if self.limit_step is None or self.plateau_bytes is None:
+            return False
+        return self.plateau_step is None or self.limit_step < self.plateau_step
 
 
 def _folded(first: str, text: str, indent: str) -> list[str]:

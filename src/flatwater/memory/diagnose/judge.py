@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import ceil
 
 from flatwater.memory.diagnose.finding import Finding, Made, Verdict
@@ -31,7 +32,11 @@ _BY_VERDICT: dict[Verdict, str] = {
     "whole.",
 }
 
+TOO_LARGE = "It does not fit: the limit is reached before it is full. Lower its capacity, or store each thing once."
 _BY_KIND = {
+    "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep the newest so many.",
+    "set": "Remove what is not needed any more (`discard`), or hold it weakly: weakref.WeakSet.",
+    "object": "Drop what is not needed any more: its attributes hold more and more.",
     "figures": "pyplot keeps each figure until it is closed: call plt.close(figure) when it is saved.",
     "hooks": "Register the hook once, or keep the handle that registering returns and call its remove().",
 }
@@ -238,7 +243,16 @@ def foremost(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
     held = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
     kept = [found for found in findings if _worth_telling(found, held)]
     kept.sort(key=lambda found: -found.bytes_per_step)
-    return [replace(found, limit_step=None if found.verdict == "slowdown" else at) for found in kept[: OWNING.told]]
+    return [dated(found, at) for found in kept]
+
+
+def dated(found: Finding, at: int | None) -> Finding:
+    """The finding with the step at which the process reaches its limit, where the finding has a part in that."""
+    if found.verdict in {"slowdown", "mapped"}:
+        return replace(found, limit_step=None)
+    told = replace(found, limit_step=at)
+    fits = found.verdict != "filling" or not told.dies_first
+    return told if fits else replace(told, advice=TOO_LARGE)
 
 
 def _worth_telling(found: Finding, held: float) -> bool:
@@ -257,21 +271,65 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
         return None
     if growth.resident >= growth.limit:
         return growth.step
-    growing = [found for found in findings if found.plateau_step is None or found.plateau_step > growth.step]
+    going = (found for found in findings if found.plateau_step is None or found.plateau_step > growth.step)
+    growing = [found for found in going if found.verdict != "mapped"]
     ends = sorted((found.plateau_step, found.bytes_per_step) for found in growing if found.plateau_step is not None)
-    step, resident, rate = float(growth.step), float(growth.resident), _rate(growing, growth)
+    step, resident, rate = float(growth.step), float(growth.resident), _rate(findings, growing, growth)
     for end, lost in ends:
         if rate > 0 and resident + rate * (end - step) >= growth.limit:
             break
         resident, step, rate = resident + rate * (end - step), float(end), rate - lost
     # Differences of large sums: what is left of the rate after the last plateau may be rounding.
-    return ceil(step + (growth.limit - resident) / rate) if rate > 1 else None
+    return growth.step + near(step + (growth.limit - resident) / rate - growth.step) if rate > 1 else None
 
 
-def _rate(findings: Sequence[Finding], growth: Growth) -> float:
-    """Bytes per step of the whole process: of all findings where they explain it, else as measured."""
-    known = sum(found.bytes_per_step for found in findings)
-    return known if known >= OWNING.explained * growth.whole.per_step else growth.whole.per_step
+def together(found: Sequence[Finding]) -> list[Finding]:
+    """The findings, with arrays of one buffer that are being filled as one: it is full when the last of them is."""
+    parts: dict[str, list[Finding]] = {}
+    for each in found:
+        place = _buffer(each.owner) if each.verdict == "filling" and each.plateau_bytes is not None else ""
+        parts.setdefault(place or each.owner, []).append(each)
+    return [each[0] if len(each) == 1 else _one(place, each) for place, each in parts.items()]
+
+
+def _buffer(path: str) -> str:
+    """What holds an array, by its path; empty for a variable of the program."""
+    where, told, name = path.rpartition(": ")
+    buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
+    return f"{where}{told}{buffer}" if buffer and (told or "." in buffer) else ""
+
+
+def _one(buffer: str, parts: Sequence[Finding]) -> Finding:
+    first, names = parts[0], [part.owner.removeprefix(buffer).strip(".[]'\"") for part in parts]
+    steps = [part.plateau_step for part in parts if part.plateau_step is not None]
+    return replace(
+        first,
+        owner=buffer,
+        holders=tuple(hops[0] for hops in takewhile(_alike, zip(*(part.holders for part in parts), strict=False))),
+        bytes_per_step=sum(part.bytes_per_step for part in parts),
+        interval=(sum(part.interval[0] for part in parts), sum(part.interval[1] for part in parts)),
+        share=min(1.0, sum(part.share for part in parts)),
+        count=len(parts),
+        what=f"{len(parts)} arrays, touched for the first time: {', '.join(names)}",
+        plateau_bytes=sum(part.plateau_bytes or 0 for part in parts),
+        plateau_step=max(steps, default=None),
+    )
+
+
+def _alike(hops: Sequence[str]) -> bool:
+    return len(set(hops)) == 1
+
+
+def near(steps: float) -> int:
+    """Steps until then in two digits: no rate is known better."""
+    return ceil(float(f"{steps:.2g}"))
+
+
+def _rate(findings: Sequence[Finding], growing: Sequence[Finding], growth: Growth) -> float:
+    """Bytes per step of the whole process, without mapped pages: of all that grows if that explains it, or measured."""
+    known = sum(found.bytes_per_step for found in growing)
+    whole = growth.whole.per_step - sum(found.bytes_per_step for found in findings if found.verdict == "mapped")
+    return known if known >= OWNING.explained * whole else whole
 
 
 def _share(rate: float, growth: Growth) -> float:

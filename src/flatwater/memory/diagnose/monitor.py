@@ -213,6 +213,20 @@ class Monitor:
         self._known()
         return [self._found[CYCLIC]]
 
+    def behind_handles(self, open_bytes: int) -> list[Finding]:
+        """The container whose items came with the bytes that have no cause, since the first census."""
+        self.censuses.drop()
+        self.censuses.seconds = inf
+        first, taken = self._first, None if self._last is None else self.censuses.take(self._last.step)
+        if self._last is None or taken is None or first.before is None or taken[0] <= first.since:
+            return []
+        owners = find_handles(first.before, taken[1], open_bytes)
+        rate = open_bytes / (taken[0] - first.since)
+        slope = Slope(rate, rate, rate)
+        self._news += judged_(self._case, None, owners, growth=self._growth(self._last), drift=slope)
+        self._known()
+        return [self._found[owner.path] for owner in owners]
+
     def since_beginning(self) -> list[Finding]:
         """The containers that gained since the first census: no proof that they go on, as nothing was read between."""
         if self._last is None or self._first.before is None or self._last.step <= self._first.since:

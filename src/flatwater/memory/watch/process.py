@@ -260,19 +260,20 @@ class ProcessWatch:
         return [*known, *self._follow(known)]
 
     def _follow(self, known: list[Finding]) -> list[Finding]:
-        """Where growth has no cause, ask what waits for the collector, and else what holds more than at the beginning.
+        """Where growth has no cause, ask what waits for the collector, and which items keep memory outside of Python.
 
-        The second is a lead, and no proof.
+        What else holds more than at the beginning is a lead, and no proof.
         """
         outcome = outcome_of(self._rows, known, explained_share(self._rows, known)) if self._rows else None
         if outcome is None or not outcome.next:
             return []
         steps = self._rows[-1].reading.step - settled(self._rows)[0].reading.step
-        waiting = self._monitor.uncollected(outcome.bytes, steps)
-        if not waiting and self._monitor.censuses.took <= ENDING.last_census:
-            self._leads = self._monitor.gained()
+        causes = self._monitor.uncollected(outcome.bytes, steps)
+        if not causes and self._monitor.censuses.took <= ENDING.last_census:
+            causes = self._monitor.behind_handles(outcome.bytes)
+            self._leads = [] if causes else self._monitor.gained()
         scale = scale_of(self._rows, self._unit)
-        return [converted(found, scale) for found in waiting]
+        return [converted(found, scale) for found in causes]
 
     def summary(self, found: list[Finding] | None = None) -> dict[str, Any]:
         """The state as the JSON of `flatwater watch`.

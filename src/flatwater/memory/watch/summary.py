@@ -2,11 +2,10 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.diagnose.judge import limit_step
+from flatwater.memory.diagnose.judge import dated, limit_step, together
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import (
@@ -47,9 +46,9 @@ def going_on(
     kept = without_doubt(kept, rows)
     whole = growth_of(rows)
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
-    kept = [replace(each, limit_step=None if each.verdict == "slowdown" else at) for each in kept]
+    kept = together([dated(each, at) for each in kept])
     of_workers = finding_of(workers, whole)
-    return kept if of_workers is None else [*kept[: OWNING.told - 1], of_workers]
+    return kept if of_workers is None else [*kept, of_workers]
 
 
 def summary_of(

@@ -1,0 +1,68 @@
+"""The container whose new items keep memory outside of Python, among those that became longer."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from flatwater.memory.diagnose.handles import find_handles
+from flatwater.memory.diagnose.owners import Owner
+from flatwater.memory.objects.census import take_census
+from flatwater.memory.objects.roots import Roots
+from flatwater.memory.thresholds import MIB
+
+Load = Callable[[str], ModuleType]
+EACH = 256 << 10
+
+
+def handles(program: ModuleType, *, rounds: int = 10, each: int = EACH) -> list[Owner]:
+    """What is said of rounds that came with so many bytes each of which no object is."""
+    program.turn()
+    before = take_census(Roots()).forget()
+    for _ in range(rounds):
+        program.turn()
+    return find_handles(before, take_census(Roots()), rounds * each)
+
+
+SERVER = """
+    import zlib
+    SEEN, LOG, SHARED = [], [], zlib.compressobj()
+    class Stream:
+        def __init__(self, number):
+            self.number, self.packer = number, {made}
+    STREAMS = {{}}
+    def turn():
+        STREAMS[len(STREAMS)] = Stream(len(STREAMS))
+        LOG.append(("accepted", len(STREAMS)))
+"""
+
+
+def test_the_container_of_handles_is_the_owner(load: Load) -> None:
+    (owner,) = handles(load(SERVER.format(made="zlib.compressobj()")))
+    assert (owner.path, owner.count, owner.outside) == ("train.STREAMS", 11, True)
+    assert owner.bytes_grown == 10 * EACH
+    assert owner.what == "11 × Stream, each with its Compress, and about 256.00 KiB outside of Python with each"
+    assert owner.holders == ("train.py, global STREAMS", "dict of 11", "Stream")
+
+
+@pytest.mark.parametrize("made", ["SHARED", "object()", "{'packed': b''}", "number"])
+def test_items_without_a_handle_of_their_own_are_none(made: str, load: Load) -> None:
+    """One that all share came before them, and Python's own objects are counted whole."""
+    assert handles(load(SERVER.format(made=made))) == []
+
+
+def test_next_to_nothing_behind_an_item_is_no_handle(load: Load) -> None:
+    assert handles(load(SERVER.format(made="zlib.compressobj()")), each=100) == []
+
+
+def test_a_list_of_handles_alone_says_it_once(load: Load) -> None:
+    (owner,) = handles(
+        load("""
+            import sqlite3
+            OPEN = []
+            def turn():
+                OPEN.append(sqlite3.connect(":memory:"))
+        """),
+        each=MIB,
+    )
+    assert owner.what == "11 × Connection, and about 1.00 MiB outside of Python with each"
