@@ -142,7 +142,7 @@ class Market:
 
 def test_a_cycle_is_named_by_its_way() -> None:
     for _ in range(3):
-        Market()
+        assert len(Market().watched_by) == 1
     found = find_garbage()
     assert found is not None
     assert found.what in {"3 × Market, 3 × Observer", "3 × Observer, 3 × Market"}
