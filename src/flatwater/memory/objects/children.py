@@ -4,6 +4,7 @@ Containers are read through the methods of their builtin type, instances through
 slots, closures cell by cell. Classes of libraries are known by module and name, so none is imported.
 """
 
+import gc
 import types
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 from flatwater.memory.objects.arrays import Graph, look_array, look_graph, look_storage, look_tensor
 from flatwater.memory.objects.functions import (
+    function_size,
     look_cache,
     look_exception,
     look_frame,
@@ -33,7 +35,7 @@ from flatwater.memory.objects.raw import (
     names_of,
     referents,
 )
-from flatwater.memory.objects.view import OPAQUE, Inside, Look, Named, Walk, items, spaced
+from flatwater.memory.objects.view import OPAQUE, Inside, Look, Named, Walk, claim, items, spaced
 
 _ATOMS = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
 ATOMS = frozenset(map(id, _ATOMS))
@@ -164,11 +166,22 @@ def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[
 
 
 def _look_class(cls: type, walk: Walk) -> Inside:
-    """The attributes of the user's own classes; those of libraries are not entered."""
-    if not walk.is_user_class(cls):
+    """The attributes of the user's own classes, and of those made at run time; others of libraries are not entered."""
+    if not walk.is_user_class(cls) and not _made_at_run_time(cls):
         return OPAQUE
-    parts = [(f".{name}", value) for name, value in entries(names_of(cls)) if not name.startswith("__")]
-    return Inside("class", 0, len(parts), parts=parts)
+    space = entries(names_of(cls))
+    parts = [(f".{name}", value) for name, value in space if not name.startswith("__")]
+    tables = sum(dict.__sizeof__(one) for one in gc.get_referents(cls) if type(one) is dict)
+    special = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
+    size = claim(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special)
+    return Inside("class", size, len(parts), parts)
+
+
+def _made_at_run_time(cls: type) -> bool:
+    """Whether its module does not have it by its name: `make_dataclass` and `namedtuple` give theirs to a caller."""
+    module, name = full_name(cls)
+    space = loaded(module)
+    return space is not None and "." not in name and name not in space
 
 
 def _look_queue(queue: Any, walk: Walk, *, name: str, bound: str | None) -> Inside:  # noqa: ANN401

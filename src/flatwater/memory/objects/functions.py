@@ -8,10 +8,10 @@ from typing import Any
 
 from flatwater.memory.objects.locals import function_name, locals_of
 from flatwater.memory.objects.raw import GC_BYTES, called, dict_of, entries, full_name, names_of, plain
-from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk
+from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk, claim
 
 
-def look_function(function: types.FunctionType, _walk: Walk) -> Inside:
+def look_function(function: types.FunctionType, walk: Walk) -> Inside:
     """The variables that it closes over, its defaults and attributes; not the module around it."""
     name, code = called(function), function.__code__
     parts: list[Named] = []
@@ -22,7 +22,17 @@ def look_function(function: types.FunctionType, _walk: Walk) -> Inside:
     for held in gc.get_referents(function):  # the dict of its attributes, which reading it would create
         if type(held) is dict and held is not globals_ and "__build_class__" not in held:
             parts += [(f".<attribute of {name}>.{key}", value) for key, value in entries(held)]
-    return Inside("closure", object.__sizeof__(function) + GC_BYTES, len(parts), parts=parts)
+    return Inside("closure", function_size(function, walk), len(parts), parts=parts)
+
+
+def function_size(function: object, walk: Walk) -> int:
+    """Bytes of a function and of its code, which counts once; 0 of other objects."""
+    if type(function) is not types.FunctionType:
+        return 0
+    code = function.__code__
+    tables = (code.co_consts, code.co_names, code.co_linetable)
+    size = code.__sizeof__() + sum(table.__sizeof__() for table in tables) + GC_BYTES * len(tables)
+    return object.__sizeof__(function) + GC_BYTES + claim(walk, id(code), size)
 
 
 def look_method(method: types.MethodType, _walk: Walk) -> Inside:

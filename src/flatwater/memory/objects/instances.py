@@ -18,7 +18,7 @@ from flatwater.memory.objects.raw import (
     referents,
     sizer,
 )
-from flatwater.memory.objects.view import Inside, Look, Named, Walk
+from flatwater.memory.objects.view import Inside, Look, Named, Walk, claim
 
 FEW = 16
 """Instances of each class whose attributes a census reads without making their dicts."""
@@ -185,6 +185,7 @@ def look_instance(kind: type) -> Look | None:
         if hidden:
             parts += _referents(obj)
         if id(kind) not in walk.seen and walk.is_user_class(kind):
+            claim(walk, id(kind), 0)  # the instances that are looked at may stand for others, which share it
             parts.append((".<class>", kind))
         return Inside(name, size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0), count, parts)
 
