@@ -28,12 +28,12 @@ from parts import measured, told
 from torch import Tensor
 
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
-from flatwater.envs.growing.digits import load_task
 from flatwater.envs.growing.fitting import fit_, losses
-from flatwater.envs.growing.simulator import GrowingEnvs, begin, build_envs, gates_of, host_of, reset_, step_
+from flatwater.envs.growing.simulator import GrowingEnvs, begin, build_envs, gates_of, net_of, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
 from flatwater.envs.growing.stages import Stage
 from flatwater.envs.growing.stream import SEEDLING, draw_weights_, image_numbers, key
+from flatwater.envs.growing.task import load_task
 from flatwater.memory.probes.mappings import peak_bytes
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.nets.stack import views
@@ -52,10 +52,10 @@ GROWTH = 4e6
 
 def begun(config: GrowingConfig) -> GrowingEnvs:
     """Hosts with seeds of all blueprints in their slots, blended in to different degrees."""
-    envs = build_envs(config, count=HOSTS, data=load_task(CPU), device=CPU)
+    envs = build_envs(config, count=HOSTS, data=load_task("digits", CPU), device=CPU)
     reset_(envs, torch.arange(HOSTS))
     everywhere = torch.ones(HOSTS, dtype=torch.bool)
-    for slot, (part, layout) in enumerate(zip(envs.seeds, host_of(config.host).seeds, strict=True)):
+    for slot, (part, layout) in enumerate(zip(envs.seeds, net_of(envs).seeds, strict=True)):
         draw_weights_(part.weights, layout, key(envs.seed, SEEDLING, slot), everywhere)
     place = torch.arange(HOSTS)[:, None] + torch.arange(config.slots)
     envs.slots.blueprint.copy_(place % 3)
@@ -66,14 +66,14 @@ def begun(config: GrowingConfig) -> GrowingEnvs:
 
 def named(envs: GrowingEnvs) -> list[dict[str, Tensor]]:
     """The weights of hosts and seeds by name."""
-    net = host_of(envs.config.host)
+    net = net_of(envs)
     parts, layouts = (envs.host, *envs.seeds), (net.layout, *net.seeds)
     return [views(part.weights, layout) for part, layout in zip(parts, layouts, strict=True)]
 
 
 def looped(envs: GrowingEnvs) -> list[LoopedHost]:
     """The same hosts, one by one."""
-    net: Any = host_of(envs.config.host)
+    net: Any = net_of(envs)
     hosts = []
     for env in range(HOSTS):
         own, *grown = ({name: weight[env] for name, weight in part.items()} for part in named(envs))
@@ -88,7 +88,7 @@ def speed(kind: str) -> dict[str, Any]:
     envs = begun(config)
     alone = looped(envs)
     optimizers = [host.optimizers(config.fit.lr) for host in alone]
-    gates, net = gates_of(envs), host_of(config.host)
+    gates, net = gates_of(envs), net_of(envs)
     learns = torch.ones_like(envs.slots.stage, dtype=torch.bool)
     images, labels = envs.task.train_images, envs.task.train_labels
     rows = image_numbers(envs.seed, envs.drawn, wanted=UPDATES * config.fit.batch_size, images=len(labels))
@@ -117,7 +117,7 @@ def speed(kind: str) -> dict[str, Any]:
 def distance(envs: GrowingEnvs, alone: list[LoopedHost]) -> float:
     """The largest difference between the validation losses of a host here and there."""
     net, gates, images, labels = (
-        host_of(envs.config.host),
+        net_of(envs),
         gates_of(envs),
         envs.task.valid_images,
         envs.task.valid_labels,
@@ -150,7 +150,7 @@ def batches(way: str, size: str) -> dict[str, Any]:
         host=HostConfig(channels=SIZES[size]),
         fit=FitConfig(updates=1, batch_size=4),
     )
-    task = load_task(CPU)
+    task = load_task("digits", CPU)
     task.valid_images, task.valid_labels = task.valid_images[:8].clone(), task.valid_labels[:8].clone()
     envs = build_envs(config, count=ENVS, data=task, device=CPU)
     germinate = torch.zeros(ENVS, len(HEADS), dtype=torch.int64)

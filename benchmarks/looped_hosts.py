@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
 
 from flatwater.nets.host_mlp import LINEAR, NORM, MLPHost
-from flatwater.nets.hosts import CENTRE, CENTRE_ONLY, DIAGONAL, SIDE, ConvHost
+from flatwater.nets.hosts import CENTRE, CENTRE_ONLY, DIAGONAL, ConvHost
 from flatwater.nets.stack import Params
 
 
@@ -70,13 +70,14 @@ class LoopedHost(nn.Module):
         blocks, grown = make(net, host, seeds, blueprint, taps)  # type: ignore[arg-type]  # mypy loses the pairing
         self.blocks, self.seeds = nn.ModuleList(blocks), nn.ModuleList(grown)
         self.is_conv = isinstance(net, ConvHost)
+        self.shown = (net.images.channels, net.images.height, net.images.width)
         self.head = nn.Linear(*host["head.weight"].shape)
         _put(self.head.weight, host["head.weight"].T)
         _put(self.head.bias, host["head.bias"])
 
     def forward(self, images: Tensor, alpha: Tensor, train: Tensor) -> Tensor:
         """Logits of [B, 64] images, with the gates [S] of each slot."""
-        h = images.view(-1, 1, SIDE, SIDE) if self.is_conv else images
+        h = images.view(-1, *self.shown) if self.is_conv else images
         for slot, (block, seed) in enumerate(zip(self.blocks, self.seeds, strict=True)):
             h = block(h)
             z = seed(h.detach() if train[slot] else h)

@@ -12,13 +12,14 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from looped_hosts import LoopedHost
 
 from flatwater.nets.host_mlp import MLPHost
-from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, masked
+from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Images, masked
 from flatwater.nets.slots import Gates, mix, seed_input
 from flatwater.nets.stack import init_, views
 
 torch.set_num_threads(1)
 HOSTS, IMAGES = 4, 6
-NETS = pytest.mark.parametrize("net", [ConvHost((2, 4, 6)), MLPHost((5, 6, 7), 2)], ids=["conv", "mlp"])
+SHOWN = Images(channels=1, height=8, width=8, classes=10)
+NETS = pytest.mark.parametrize("net", [ConvHost(SHOWN, (2, 4, 6)), MLPHost(SHOWN, (5, 6, 7), 2)], ids=["conv", "mlp"])
 
 BLUEPRINT = torch.tensor([[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 0, 0]])
 ALPHA = torch.tensor([[0.0, 0.3, 1.0], [1.0, 0.0, 0.7], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]])

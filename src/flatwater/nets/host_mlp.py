@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from flatwater.nets.hosts import CLASSES, PIXELS
+from flatwater.nets.hosts import Images
 from flatwater.nets.slots import Gates, mix, seed_input
 from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
 
@@ -25,6 +25,7 @@ LINEAR, LOW_RANK, NORM = range(3)
 class MLPHost:
     """Dense blocks, as many as there are widths."""
 
+    images: Images
     hidden: tuple[int, ...] = (24, 24, 24)
     """Width of each block."""
     rank: int = 4
@@ -34,9 +35,9 @@ class MLPHost:
     def layout(self) -> Layout:
         """Matrices [in, out] and biases, scales and shifts of the norms, and the head."""
         named: dict[str, Weight] = {}
-        for block, (inputs, outputs) in enumerate(pairwise((PIXELS, *self.hidden))):
+        for block, (inputs, outputs) in enumerate(pairwise((self.images.pixels, *self.hidden))):
             named |= linear(str(block), inputs, outputs) | _norm(str(block), outputs)
-        return Layout(named | linear("head", self.hidden[-1], CLASSES))
+        return Layout(named | linear("head", self.hidden[-1], self.images.classes))
 
     @cached_property
     def seeds(self) -> tuple[Layout, ...]:
@@ -53,21 +54,21 @@ class MLPHost:
         return tuple((w * w + 2 * w, 2 * w * self.rank + 2 * w, 2 * w) for w in self.hidden)
 
     def logits(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E 64"]
-    ) -> Float[Tensor, "B E 10"]:
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
+    ) -> Float[Tensor, "B E K"]:
         """Every host on images of its own."""
         return self._run(host, seeds, gates, images.transpose(0, 1), fork=False).transpose(0, 1)
 
     def ablations(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N 64"]
-    ) -> Float[Tensor, "V N E 10"]:
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N P"]
+    ) -> Float[Tensor, "V N E K"]:
         """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
         out = self._run(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), fork=True)
-        return out.view(len(out), 1 + len(seeds), -1, CLASSES).permute(1, 2, 0, 3)
+        return out.view(len(out), 1 + len(seeds), -1, self.images.classes).permute(1, 2, 0, 3)
 
     def _run(
         self, host: Params, seeds: Sequence[Params], gates: Gates, x: Float[Tensor, "E B F"], *, fork: bool
-    ) -> Float[Tensor, "E B 10"]:
+    ) -> Float[Tensor, "E B K"]:
         images = x.shape[1]
         for block, seed in enumerate(seeds):
             x = _normed(host, str(block), apply_linear(host, str(block), x))

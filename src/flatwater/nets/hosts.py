@@ -1,4 +1,4 @@
-"""Hosts with slots, E of them as one: convolutional networks for 8 x 8 images.
+"""Hosts with slots, E of them as one: convolutional networks for images of any size.
 
 All hosts have the same shapes, so that one grouped convolution serves them all; what tells them apart are masks and
 gates. An impaired host has the centre tap of its 3 x 3 kernels alone (it sees single pixels), a seed's blueprint is a
@@ -23,14 +23,26 @@ from torch.nn.functional import conv2d, group_norm
 from flatwater.nets.slots import Gates, mix, seed_input
 from flatwater.nets.stack import Layout, Params, Weight
 
-CLASSES = 10
-SIDE = 8
-PIXELS = SIDE * SIDE
 TAPS = 9
 CENTRE = 4
 """Index of the middle tap of a 3 x 3 kernel."""
 FULL, CENTRE_ONLY, DIAGONAL = range(3)
 """Blueprints of a convolutional seed."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """What a host is shown, and how many classes it tells apart."""
+
+    channels: int
+    height: int
+    width: int
+    classes: int
+
+    @property
+    def pixels(self) -> int:
+        """P = channels x height x width: numbers of one image, channels first, or of one vector."""
+        return self.channels * self.height * self.width
 
 
 class Host(Protocol):
@@ -48,13 +60,13 @@ class Host(Protocol):
         """Weights in use in a seed, by slot and blueprint."""
 
     def logits(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E 64"]
-    ) -> Float[Tensor, "B E 10"]:
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
+    ) -> Float[Tensor, "B E K"]:
         """Every host on images of its own."""
 
     def ablations(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N 64"]
-    ) -> Float[Tensor, "V N E 10"]:
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N P"]
+    ) -> Float[Tensor, "V N E K"]:
         """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
 
 
@@ -62,6 +74,7 @@ class Host(Protocol):
 class ConvHost:
     """Three blocks of 3 x 3 convolutions, or of as many as there are widths."""
 
+    images: Images
     channels: tuple[int, ...] = (4, 8, 16)
     """Channels after each block, multiples of `groups`."""
     groups: int = 2
@@ -69,12 +82,12 @@ class ConvHost:
 
     @cached_property
     def layout(self) -> Layout:
-        """Kernels [out, in, 9], scales and shifts of the norms, and the head [in, 10]."""
+        """Kernels [out, in, 9], scales and shifts of the norms, and the head [in, K]."""
         named: dict[str, Weight] = {}
-        for block, (inputs, outputs) in enumerate(pairwise((1, *self.channels))):
+        for block, (inputs, outputs) in enumerate(pairwise((self.images.channels, *self.channels))):
             named |= _conv(str(block), inputs, outputs)
-        width = self.channels[-1]
-        named |= {"head.weight": Weight((width, CLASSES), width), "head.bias": Weight((CLASSES,), 0)}
+        width, classes = self.channels[-1], self.images.classes
+        named |= {"head.weight": Weight((width, classes), width), "head.bias": Weight((classes,), 0)}
         return Layout(named)
 
     @cached_property
@@ -87,17 +100,21 @@ class ConvHost:
         return tuple((TAPS * c * c + 2 * c, c * c + 2 * c, TAPS * c + 2 * c) for c in self.channels)
 
     def logits(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E 64"]
-    ) -> Float[Tensor, "B E 10"]:
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
+    ) -> Float[Tensor, "B E K"]:
         """Every host on images of its own."""
-        return self._run(host, seeds, gates, images.view(*images.shape[:2], SIDE, SIDE), fork=False)
+        return self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=False)
 
     def ablations(
-        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N 64"]
-    ) -> Float[Tensor, "V N E 10"]:
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N P"]
+    ) -> Float[Tensor, "V N E K"]:
         """Every host on the same images, as it is and with each slot's seed left out: V = 1 + S."""
-        out = self._run(host, seeds, gates, images.view(-1, 1, SIDE, SIDE), fork=True)
+        out = self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=True)
         return out.view(1 + len(seeds), -1, *out.shape[1:])
+
+    @property
+    def _sides(self) -> tuple[int, int]:
+        return self.images.height, self.images.width
 
     def _run(self, host: Params, seeds: Sequence[Params], gates: Gates, x: Tensor, *, fork: bool) -> Tensor:
         images = len(x)

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from flatwater.envs.growing.baselines import random
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig, LifecycleConfig
-from flatwater.envs.growing.digits import load_task
 from flatwater.envs.growing.simulator import GrowingEnvs, build_envs, masks, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS, Operation
-from flatwater.envs.growing.task import Task
+from flatwater.envs.growing.task import Task, load_task
 
 CPU = torch.device("cpu")
 
@@ -20,7 +19,7 @@ CPU = torch.device("cpu")
 @cache
 def task() -> Task:
     """Read once: nothing writes to it. Few images to validate on, because most of a small host's time goes there."""
-    whole = load_task(CPU)
+    whole = load_task("digits", CPU)
     return replace(whole, valid_images=whole.valid_images[:24], valid_labels=whole.valid_labels[:24])
 
 

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.config import GrowingConfig
-from flatwater.envs.growing.digits import load_task
 from flatwater.envs.growing.observation import observation_size
-from flatwater.envs.growing.simulator import build_envs, gates_of, host_of, masks, observe, reset_, step_
+from flatwater.envs.growing.simulator import build_envs, gates_of, masks, net_of, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS, Operation
 from flatwater.envs.growing.stages import Stage
+from flatwater.envs.growing.task import load_task
 from flatwater.errors import ConfigError
 from flatwater.nets.stack import views
 from flatwater.state.tree import leaves, nbytes
@@ -73,7 +73,7 @@ def test_contributions_are_those_of_passes_with_the_seed_switched_off(kind: str)
     for slot, blueprint in enumerate((2, 1, 0)):
         grow(envs, slot, blueprint)
     do(envs)
-    net, valid = host_of(envs.config.host), envs.task.valid_images
+    net, valid = net_of(envs), envs.task.valid_images
     for slot in range(3):
         worth = []
         for alpha in (envs.slots.alpha, envs.slots.alpha.clone().index_fill_(1, torch.tensor(slot), 0)):
@@ -172,8 +172,8 @@ def test_odd_seeds_make_impaired_hosts_whose_kernels_have_a_centre_alone() -> No
 
 @KINDS
 def test_a_plan_on_the_meta_device_weighs_what_is_held(kind: str) -> None:
-    meta, held = torch.device("meta"), build_envs(config(kind), count=3, data=load_task(CPU), device=CPU)
-    assert nbytes(build_envs(config(kind), count=3, data=load_task(meta), device=meta)) == nbytes(held)
+    meta, held = torch.device("meta"), build_envs(config(kind), count=3, data=load_task("digits", CPU), device=CPU)
+    assert nbytes(build_envs(config(kind), count=3, data=load_task("digits", meta), device=meta)) == nbytes(held)
 
 
 def test_an_action_of_another_shape_is_refused() -> None:
@@ -186,7 +186,7 @@ def test_an_action_of_another_shape_is_refused() -> None:
 def test_growing_pays_on_impaired_hosts_and_not_on_capable_ones() -> None:
     """What an agent has to find out: the right decision depends on the host."""
     accuracy = {}
-    whole = load_task(CPU)
+    whole = load_task("digits", CPU)
     for name in ("wait", "grow"):
         envs = build_envs(GrowingConfig(), count=8, data=whole, device=CPU)
         reset_(envs, torch.arange(8))

@@ -8,7 +8,7 @@ import torch
 from watchers import Silent
 
 from flatwater.config.toml import from_mapping
-from flatwater.envs.growing.digits import load_task
+from flatwater.envs.growing.task import load_task
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer
 from flatwater.trainers.grow.state import build_grow, build_setup
@@ -28,7 +28,7 @@ TINY: dict[str, Any] = {
     "evaluation.episodes": 4,
     "evaluation.every": 2,
 }
-TASK = load_task(CPU)
+TASK = load_task("digits", CPU)
 
 
 def tiny(changes: Mapping[str, Any]) -> GrowConfig:

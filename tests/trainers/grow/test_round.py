@@ -8,8 +8,8 @@ import pytest
 import torch
 from trees import differing, digest, pointers, restore_, saved
 
-from flatwater.envs.growing.digits import load_task
 from flatwater.envs.growing.simulator import reset_, step_
+from flatwater.envs.growing.task import load_task
 from flatwater.errors import ConfigError
 from flatwater.state.tree import nbytes
 from flatwater.trainers.grow.collect import HELD_OUT
@@ -89,7 +89,7 @@ def test_fresh_env_states_give_the_same_numbers_in_other_storage(trained: Traine
 def test_what_is_planned_is_what_is_held(built: Built) -> None:
     meta = torch.device("meta")
     trainer = built()
-    planned = build_grow(build_setup(trainer.setup.config, meta), load_task(meta))
+    planned = build_grow(build_setup(trainer.setup.config, meta), load_task("digits", meta))
     assert nbytes(planned) == nbytes(trainer.run)
 
 

@@ -61,7 +61,7 @@ def fit_(
         update_(seed, lr=config.seed_lr, learns=learns[:, slot])
 
 
-def losses(logits: Float[Tensor, "B E 10"], labels: Int[Tensor, "B E"]) -> Float[Tensor, " E"]:
+def losses(logits: Float[Tensor, "B E K"], labels: Int[Tensor, "B E"]) -> Float[Tensor, " E"]:
     """Mean cross-entropy of each host."""
     each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return each.view(labels.shape).mean(0)

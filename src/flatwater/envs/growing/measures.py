@@ -7,12 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from flatwater.envs.growing.config import GrowingConfig
 from flatwater.envs.growing.fitting import Worth
 from flatwater.envs.growing.lifecycle import Changed, put_
-from flatwater.state.tree import state
-
-CHANCE = 0.1
-"""Accuracy of a host that was never validated: ten classes."""
+from flatwater.state.tree import derived, state
 
 
 @state
@@ -42,18 +40,20 @@ class Measures:
     operation: Int[Tensor, " E"]
     """Of the last step."""
     success: Bool[Tensor, " E"]
+    chance: float = derived()
+    """Accuracy of a host that was never validated."""
 
 
-def build_measures(hosts: int, slots: int, history: int, device: torch.device) -> Measures:
+def build_measures(hosts: int, config: GrowingConfig, chance: float, device: torch.device) -> Measures:
     """Nothing measured."""
 
     def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device).fill_(0)
 
-    each = (hosts, slots)
+    each = (hosts, config.slots)
     return Measures(
-        loss=zeros(hosts, history),
-        accuracy=zeros(hosts, history),
+        loss=zeros(hosts, config.history),
+        accuracy=zeros(hosts, config.history),
         validations=zeros(hosts, dtype=torch.int64),
         contribution=zeros(*each),
         before=zeros(*each),
@@ -66,12 +66,13 @@ def build_measures(hosts: int, slots: int, history: int, device: torch.device) -
         rolled_back=zeros(hosts, dtype=torch.bool),
         operation=zeros(hosts, dtype=torch.int64),
         success=zeros(hosts, dtype=torch.bool),
+        chance=chance,
     )
 
 
 def accuracy_of(measures: Measures) -> Float[Tensor, " E"]:
     """The last measured accuracy, or chance."""
-    return torch.where(measures.validations > 0, measures.accuracy[:, 0], CHANCE)
+    return torch.where(measures.validations > 0, measures.accuracy[:, 0], measures.chance)
 
 
 def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: Changed) -> None:

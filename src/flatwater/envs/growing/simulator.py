@@ -33,7 +33,7 @@ from flatwater.envs.growing.task import Task
 from flatwater.envs.growing.weights import Part, build_part, forget_
 from flatwater.errors import ConfigError
 from flatwater.nets.host_mlp import MLPHost
-from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Host
+from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Host, Images
 from flatwater.nets.slots import Gates
 from flatwater.state.tree import derived, leaves, state
 
@@ -65,9 +65,16 @@ class GrowingEnvs:
 
 
 @cache
-def host_of(config: HostConfig) -> Host:
-    """What computes with the weights of such hosts."""
-    return ConvHost(config.channels) if config.kind == "conv" else MLPHost(config.hidden, config.rank)
+def host_of(config: HostConfig, images: Images) -> Host:
+    """What computes with the weights of such hosts, for such images."""
+    if config.kind == "conv":
+        return ConvHost(images, config.channels)
+    return MLPHost(images, config.hidden, config.rank)
+
+
+def net_of(envs: GrowingEnvs) -> Host:
+    """What computes with the weights of the pool's hosts."""
+    return host_of(envs.config.host, envs.task.images)
 
 
 def build_envs(config: GrowingConfig, *, count: int, data: Task, device: torch.device) -> GrowingEnvs:
@@ -79,7 +86,7 @@ def build_envs(config: GrowingConfig, *, count: int, data: Task, device: torch.d
         data: images, on the same device.
         device: `meta` makes a plan.
     """
-    net, adam = host_of(config.host), config.fit.optimizer == "adam"
+    net, adam = host_of(config.host, data.images), config.fit.optimizer == "adam"
 
     def whole() -> Tensor:
         return torch.empty(count, dtype=torch.int64, device=device).fill_(0)
@@ -90,7 +97,7 @@ def build_envs(config: GrowingConfig, *, count: int, data: Task, device: torch.d
         host=build_part(count, net.layout, adam=adam, device=device),
         seeds=[build_part(count, layout, adam=adam, device=device) for layout in net.seeds],
         slots=build_slots(count, config.slots, device),
-        measures=build_measures(count, config.slots, config.history, device),
+        measures=build_measures(count, config, 1 / data.images.classes, device),
         seed=whole(),
         step=whole(),
         drawn=whole(),
@@ -132,7 +139,7 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
     impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
     is_centre = torch.arange(TAPS, device=seeds.device) == CENTRE
     envs.kernel.copy_(~impaired[:, None] | is_centre)
-    layout = host_of(envs.config.host).layout
+    layout = net_of(envs).layout
     draw_weights_(envs.host.weights, layout, key(seeds, WEIGHTS), torch.ones_like(seeds, dtype=torch.bool))
     envs.host.good.copy_(envs.host.weights)
 
@@ -190,7 +197,7 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
 
 def plant_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: Bool[Tensor, "E S"]) -> None:
     """Draw new seeds, and remove pruned ones with their optimizers."""
-    layouts = host_of(envs.config.host).seeds
+    layouts = net_of(envs).seeds
     for slot, (part, layout) in enumerate(zip(envs.seeds, layouts, strict=True)):
         new, gone = germinated[:, slot], pruned[:, slot]
         start = key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
@@ -210,7 +217,7 @@ def gates_of(envs: GrowingEnvs) -> Gates:
 def train_(envs: GrowingEnvs) -> None:
     """The step's updates of every host and of its live seeds."""
     config, stage = envs.config.fit, envs.slots.stage
-    net, gates = host_of(envs.config.host), gates_of(envs)
+    net, gates = net_of(envs), gates_of(envs)
     learns = envs.tables.hosted[stage] & (stage != Stage.GERMINATED)
     images, wanted = len(envs.task.train_labels), config.updates * config.batch_size
     drawn = image_numbers(envs.seed, envs.drawn, wanted=wanted, images=images)
@@ -227,7 +234,7 @@ def measure_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"
     Returns:
         Accuracies, and which seeds can change them.
     """
-    worth = validate(envs.host, envs.seeds, host_of(envs.config.host), gates_of(envs), envs.task)
+    worth = validate(envs.host, envs.seeds, net_of(envs), gates_of(envs), envs.task)
     mixed_in = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
     good = is_good(envs.measures, worth, envs.config.fit.spike)
     for part in (envs.host, *envs.seeds):

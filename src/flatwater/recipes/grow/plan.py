@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch
 
-from flatwater.envs.growing.digits import load_task
 from flatwater.envs.growing.simulator import measure_, train_
 from flatwater.envs.growing.stream import image_numbers
+from flatwater.envs.growing.task import load_task
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.recipes.grow.config import GrowRunConfig
@@ -36,7 +36,7 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
 def outline(config: GrowRunConfig) -> tuple[Setup, Grow]:
     """The run on the meta device."""
     setup = build_setup(config, META)
-    return setup, build_grow(setup, load_task(META))
+    return setup, build_grow(setup, load_task(config.task, META))
 
 
 def transients(setup: Setup, run: Grow) -> dict[str, int]:

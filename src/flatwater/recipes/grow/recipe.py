@@ -1,5 +1,8 @@
 """The recipe `grow`."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from flatwater.metrics.console import Column, Layout, percent
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipes.grow.config import GrowRunConfig
@@ -26,12 +29,18 @@ LAYOUT = Layout(
     dispensable=frozenset({"max", "min", "expl%", "save"}),
 )
 
+
+def _task(settings: Mapping[str, Any]) -> str:
+    task = str(settings.get("task", "digits"))
+    return "the digits that come with scikit-learn" if task == "digits" else task
+
+
 GROW = Recipe(
     config=GrowRunConfig,
     guide="""Learn when and where networks in training should grow, with PPO over a pool of them, in constant memory.
 
     Without options: 8 small convolutional networks learn the digits that come with scikit-learn, a few minutes on 2
-    cores.
+    cores. `--task module:function` takes images and classes of yours.
     """,
     plan=later("flatwater.recipes.grow.run:plan"),
     compose=later("flatwater.recipes.grow.run:compose"),
@@ -53,7 +62,7 @@ GROW = Recipe(
         Number("pruned", "pruned", "{:.1f}"),
         Number("fossilised", "fossilised", "{:.1f}"),
     ),
-    trained_on=lambda _: "the digits that come with scikit-learn",
+    trained_on=_task,
     picture=later("flatwater.recipes.grow.picture:draw_growth"),
     sections=later("flatwater.recipes.grow.sections:growth_parts"),
 )

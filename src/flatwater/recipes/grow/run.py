@@ -1,12 +1,12 @@
-"""From a configuration to a trainer of growing networks: the digits, the pool, the policy, the phases."""
+"""From a configuration to a trainer of growing networks: the task, the pool, the policy, the phases."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flatwater.envs.growing.digits import load_task
 from flatwater.envs.growing.simulator import live_pools
+from flatwater.envs.growing.task import load_task
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, of_learner
@@ -37,13 +37,15 @@ class GrowRun(Run):
         """Hosts, their size, and their task."""
         config, envs = self.config, self.trainer.run.envs
         weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
-        task = f"{len(envs.task.train_labels):,} digits to learn"
+        seen = envs.task.images
+        size = f"{seen.channels} x {seen.height} x {seen.width}" if seen.height > 1 else f"{seen.width}"
+        task = f"{len(envs.task.train_labels):,} images of {size} in {seen.classes} classes to learn"
         return (
             f"{config.envs} {config.env.host.kind} hosts of up to {weights:,} weights, {task}, batches of one episode"
         )
 
     def data(self) -> dict[str, Any]:
-        """The digits, by their content."""
+        """The images, by their content."""
         return {"fingerprint": self.fingerprint}
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
@@ -74,7 +76,7 @@ class GrowRun(Run):
 
 
 def compose(config: GrowRunConfig) -> GrowRun:
-    """Read the digits and allocate the run whole.
+    """Load the task and allocate the run whole.
 
     Raises:
         ConfigError: the configuration does not fit the machine.
@@ -84,7 +86,7 @@ def compose(config: GrowRunConfig) -> GrowRun:
     plan = plan_grow(config, device)
     if not config.start_over_budget:
         refuse(plan)
-    setup, task = build_setup(config, device), load_task(device)
+    setup, task = build_setup(config, device), load_task(config.task, device)
     run = allocated(lambda: build_grow(setup, task), plan)
     parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
     fingerprint = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()

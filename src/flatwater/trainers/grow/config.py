@@ -29,6 +29,9 @@ class GrowConfig:
     """Every random number of the run follows from it."""
     envs: Count = 16
     """Hosts that are trained side by side; a round is one episode of each."""
+    task: str = "digits"
+    """What the hosts learn: digits, those of scikit-learn, or package.module:function of yours, which returns images
+    [N, C, H, W] or vectors [N, D] and their classes [N]. Sizes follow from it."""
     env: GrowingConfig = field(default_factory=GrowingConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     learner: PPOConfig = field(default_factory=PPOConfig)
