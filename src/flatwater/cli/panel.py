@@ -4,12 +4,13 @@ import json
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from flatwater.errors import ConfigError
 from flatwater.terminal import say, terminal
 from flatwater.units import format_bytes
 
@@ -26,6 +27,10 @@ class PanelImport:
 
     Long form: symbol, date, open, high, low, close. Wide form: date and AAPL_open, AAPL_high, AAPL_low, AAPL_close and
     so on for each instrument, or one closing price for each instrument.
+
+    flatwater panel import prices.csv --out market.safetensors
+
+    flatwater panel import kurse.csv --out market.safetensors --map symbol=Kuerzel date=Datum close=PX_LAST
     """
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
@@ -34,6 +39,11 @@ class PanelImport:
     """The panel file to write; an existing panel is replaced, in one stroke."""
     force: bool = False
     """Replace a file that is no panel as well; never the source."""
+    map: tuple[str, ...] = ()
+    """Which column is what, as in `symbol=Kuerzel date=Datum close=PX_LAST`; also open, high, low and adj_close. In
+    wide form a `*` stands for the instrument: `close=*.last`. What is not named is guessed, and the guess is shown."""
+    dates: Literal["mdy", "dmy", "ymd"] | None = None
+    """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
     investable: str | None = None
     """Instruments that may be traded, separated by commas, such as `AAPL,IBM`. The others can only be watched."""
 
@@ -45,13 +55,21 @@ class PanelImport:
         check_place(self.out, source=self.source, force=self.force)
         chosen = None if self.investable is None else [name.strip() for name in self.investable.split(",")]
         with terminal().status(f"reading {self.source} and computing the indicators …"):
-            panel = import_panel(self.source, investable=chosen)
+            panel = import_panel(self.source, investable=chosen, columns=_mapping(self.map), dates=self.dates)
             check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
             save_panel(panel, self.out)
         days, instruments = panel.valid.shape
         say(f"{self.out}: {days} days x {instruments} instruments, {len(panel.investable)} investable")
         say(f"fingerprint {panel.fingerprint}")
         return 0
+
+
+def _mapping(words: tuple[str, ...]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for name, sign, column in pairs:
+        if not (name and sign and column):
+            raise ConfigError(f"--map {name}{sign}{column}: names no column. Write --map close=COLUMN.")
+    return {name: column for name, _, column in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)

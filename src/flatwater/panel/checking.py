@@ -1,14 +1,15 @@
 """What prices must satisfy before they become a panel. Nothing is repaired: the first offender is named."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from flatwater.errors import DataError
+from flatwater.panel.panel import PRICES
 
-PRICES = ("open", "high", "low", "close")
-"""The prices of a day."""
+_log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-5
 """Relative slack between high, low and close: adjusted prices are rounded to float32 one by one."""
@@ -30,7 +31,7 @@ class Prices:
 
 
 def check_order(source: Path, prices: Prices) -> None:
-    """Every instrument's dates must increase from row to row.
+    """Every instrument's dates must increase from row to row, or fall from row to row in all of them, which is said.
 
     Raises:
         DataError: a date is repeated, or is earlier than the one above it; names row, instrument and both dates.
@@ -39,6 +40,9 @@ def check_order(source: Path, prices: Prices) -> None:
     steps = prices.frame.with_columns(before=before, above=pl.col("row").shift(1).over("symbol"))
     wrong = steps.filter(pl.col("date") <= pl.col("before")).sort("row")
     if wrong.is_empty():
+        return
+    if not (steps["date"] >= steps["before"]).any():
+        _log.warning("%s: the newest day comes first: sorted by date.", source)
         return
     row, name, date, earlier = (wrong[key][0] for key in ("row", "symbol", "date", "before"))
     twice = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))

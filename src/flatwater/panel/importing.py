@@ -1,34 +1,41 @@
 """Parquet or CSV prices, long or wide, to a panel. Strict: what cannot be right is refused, not repaired.
 
-Long form has one row for each instrument and day: symbol, date, open, high, low, close (in any case; `ticker`,
-`instrument`, `timestamp` and other usual names are understood). Wide form has one row for each day: date, then
-`AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each instrument, which is taken as its close.
+Long form has one row for each instrument and day: symbol, date, open, high, low, close, or the close alone. Wide form
+has one row for each day: date, then `AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each
+instrument, which is taken as its close. Names that vendors use are guessed (`naming`), others are mapped by the user.
 An adjusted close scales all prices of its row. Columns that a panel does not need (volume) are left out, and named. Row
-numbers in errors count data rows from 1. Files of continental Europe are understood: `;` between fields, `1.234,5`,
-31.12.2013.
+numbers in errors count data rows from 1. `dates` says which dates are understood, `parsing` which numbers.
 
 Days are the union of the calendar days of all instruments. A hole stays a hole, in its own row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import polars as pl
 
 from flatwater.errors import DataError
 from flatwater.panel.adjusting import say_jumps
-from flatwater.panel.checking import PRICES, Prices, check_order, check_prices
+from flatwater.panel.checking import Prices, check_order, check_prices
+from flatwater.panel.dates import DateOrder
 from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
-from flatwater.panel.naming import SUFFIXES, long_columns
-from flatwater.panel.panel import FEATURES, Panel, build_panel
-from flatwater.panel.parsing import with_points
+from flatwater.panel.naming import SUFFIXES, find_layout
+from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel
+from flatwater.panel.parsing import plain_numbers
 from flatwater.panel.ragged import check_rows, separator_of
 from flatwater.regular import open_regular
 
 
-def import_panel(source: Path, *, investable: Sequence[str] | None = None) -> Panel:
+def import_panel(
+    source: Path,
+    *,
+    investable: Sequence[str] | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
+    dates: DateOrder | None = None,
+) -> Panel:
     """Read prices and build a panel with its indicators.
 
     Columns are in alphabetical order for long form, in the file's for wide form.
@@ -36,6 +43,9 @@ def import_panel(source: Path, *, investable: Sequence[str] | None = None) -> Pa
     Args:
         source: a .parquet or .csv file.
         investable: instruments that may be traded; None for all.
+        columns: the file's name of symbol, date, open, high, low, close or adj_close, where it is not to be guessed; in
+            wide form with `*` for the instrument, as in `{"close": "*.last"}`.
+        dates: what 01/02/2024 means, where no row of the file says it.
 
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
@@ -43,7 +53,9 @@ def import_panel(source: Path, *, investable: Sequence[str] | None = None) -> Pa
     frame = _read(source)
     if frame.height == 0:
         raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
-    prices = long_prices(source, frame) if long_columns(source, frame.columns) else wide_prices(source, frame)
+    layout = find_layout(source, frame.columns, columns)
+    read = wide_prices if layout.wide else long_prices
+    prices = read(source, frame, layout, dates)
     check_order(source, prices)
     check_prices(source, prices)
     panel = _panel(prices, investable)
@@ -61,8 +73,7 @@ def _read(source: Path) -> pl.DataFrame:
         separator = separator_of(source)
         check_rows(source, separator)
         # Everything as text: numbers are parsed by us, so that an error can name its row and column.
-        frame = pl.read_csv(source, infer_schema=False, separator=separator)
-        return frame if separator == "," else with_points(frame)
+        return plain_numbers(pl.read_csv(source, infer_schema=False, separator=separator), separator=separator)
     except pl.exceptions.NoDataError as wrong:
         raise DataError(f"{source}: the file is empty.") from wrong
     except OSError as wrong:

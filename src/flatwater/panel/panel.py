@@ -15,6 +15,9 @@ from flatwater.errors import DataError, require
 FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
 """The nine features, in the order of the last axis. They are always addressed by name."""
 
+PRICES = ("open", "high", "low", "close")
+"""Those among them that a file has to hold."""
+
 _HASH_BYTES = 4 << 20
 
 
