@@ -41,7 +41,8 @@ class PanelImport:
     """Replace a file that is no panel as well; never the source."""
     map: tuple[str, ...] = ()
     """Which column is what, as in `symbol=Kuerzel date=Datum close=PX_LAST`; also open, high, low and adj_close. In
-    wide form a `*` stands for the instrument: `close=*.last`. What is not named is guessed, and the guess is shown."""
+    wide form a `*` stands for the instrument: `close=*.last`. In cells that hold lists, `close=4` is the fourth number.
+    What is not named is guessed, and the guess is shown."""
     dates: Literal["mdy", "dmy", "ymd"] | None = None
     """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
     investable: str | None = None

@@ -22,6 +22,7 @@ from flatwater.panel.checking import Prices, check_order, check_prices
 from flatwater.panel.dates import DateOrder
 from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
+from flatwater.panel.lists import unpack_lists
 from flatwater.panel.naming import SUFFIXES, find_layout
 from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel
 from flatwater.panel.parsing import plain_numbers
@@ -44,7 +45,7 @@ def import_panel(
         source: a .parquet or .csv file.
         investable: instruments that may be traded; None for all.
         columns: the file's name of symbol, date, open, high, low, close or adj_close, where it is not to be guessed; in
-            wide form with `*` for the instrument, as in `{"close": "*.last"}`.
+            wide form with `*` for the instrument, as in `{"close": "*.last"}`; in lists by place, `{"close": "4"}`.
         dates: what 01/02/2024 means, where no row of the file says it.
 
     Raises:
@@ -53,7 +54,8 @@ def import_panel(
     frame = _read(source)
     if frame.height == 0:
         raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
-    layout = find_layout(source, frame.columns, columns)
+    frame, mapping = unpack_lists(source, frame, columns)
+    layout = find_layout(source, frame.columns, mapping)
     read = wide_prices if layout.wide else long_prices
     prices = read(source, frame, layout, dates)
     check_order(source, prices)

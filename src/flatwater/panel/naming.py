@@ -19,7 +19,8 @@ ADJUSTED = "adj_close"
 
 SYNONYMS = {
     "symbol": "symbol ticker instrument sym asset security tic kuerzel kürzel isin wkn wertpapier ric code name",
-    "date": "date timestamp datetime day time datum trade_date trading_date tradedate quote_date t unnamed:_0 index",
+    "date": "date timestamp datetime day time datum trade_date trading_date tradedate quote_date t "
+    "__index_level_0__ unnamed:_0 index",
     "open": "open open_price px_open eroeffnung eröffnung o",
     "high": "high high_price px_high hoch h",
     "low": "low low_price px_low tief l",
@@ -68,10 +69,12 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str]) ->
     found = _guess(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
     wide = _wide(source, [column for column in columns if column != found.get("date")], patterns)
     long_form = "symbol" in found or "close" in found or len(found.keys() & {*PRICES}) > 1
-    if "date" not in found or (long_form and not wide):
+    if long_form and not wide:
         _check_long(source, columns, found, mapping)
         _say_guessed(source, found, mapping)
         return Layout(found, {}, [column for column in columns if column not in found.values()])
+    if "date" not in found:
+        raise _missing(source, columns, ["date"])
     named = {"date": found["date"]}
     others = [column for column in columns if column != found["date"]]
     wide = _complete(source, wide) if wide else _closes(source, others)
