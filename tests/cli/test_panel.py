@@ -72,3 +72,20 @@ def test_show_as_json_says_the_same_as_the_panel(capsys: pytest.CaptureFixture[s
 def test_a_panel_too_short_for_the_splits_is_shown_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["panel", "show", "synthetic:2x100"]) == 0
     assert "the panel has 100 days, but 523 or more are needed" in " ".join(capsys.readouterr().out.split())
+
+
+def test_names_of_a_file_and_a_map_are_read(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("wer,date,wert\nAA,2020-01-01,1\nAB,2020-01-01,2\nVIX,2020-01-01,-3\n")
+    (tmp_path / "traded.txt").write_text("AA\nAB\n")
+    out = tmp_path / "p.safetensors"
+    command = ["panel", "import", str(tmp_path / "p.csv"), "--out", str(out), "--map", "symbol=wer", "close=wert"]
+    assert main([*command, "--investable", str(tmp_path / "traded.txt")]) == 0
+    assert open_panel(out).investable.tolist() == [0, 1]
+    assert main([*command, "--investable", "A*"]) == 0
+    assert open_panel(out).investable.tolist() == [0, 1]
+
+
+def test_a_map_without_a_column_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.csv").write_text(HEAD + ROWS)
+    assert main(["panel", "import", str(tmp_path / "p.csv"), "--out", str(tmp_path / "out"), "--map", "close"]) == 2
+    assert "--map close: names no column. Write --map close=COLUMN" in capsys.readouterr().err

@@ -46,7 +46,8 @@ class PanelImport:
     dates: Literal["mdy", "dmy", "ymd"] | None = None
     """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
     investable: str | None = None
-    """Instruments that may be traded, separated by commas, such as `AAPL,IBM`. The others can only be watched."""
+    """Instruments that may be traded: names and patterns with commas between them, such as `AAPL,ETF*`, or a text file
+    of them. The others can only be watched, and may be of any sign."""
 
     def __call__(self) -> int:
         """Import, store, and say what was stored."""
@@ -54,7 +55,7 @@ class PanelImport:
         from flatwater.panel.store import check_place, save_panel
 
         check_place(self.out, source=self.source, force=self.force)
-        chosen = None if self.investable is None else [name.strip() for name in self.investable.split(",")]
+        chosen = None if self.investable is None else _names(self.investable)
         with terminal().status(f"reading {self.source} and computing the indicators …"):
             panel = import_panel(self.source, investable=chosen, columns=_mapping(self.map), dates=self.dates)
             check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
@@ -63,6 +64,17 @@ class PanelImport:
         say(f"{self.out}: {days} days x {instruments} instruments, {len(panel.investable)} investable")
         say(f"fingerprint {panel.fingerprint}")
         return 0
+
+
+def _names(text: str) -> list[str]:
+    """Names between commas, or those of a file, between commas or on lines of their own."""
+    file = Path(text)
+    if file.is_file():
+        try:
+            text = file.read_text("utf-8").replace("\n", ",")
+        except (OSError, ValueError) as wrong:
+            raise ConfigError(f"--investable {text}: the file cannot be read: {wrong}. Write names in it.") from wrong
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _mapping(words: tuple[str, ...]) -> dict[str, str]:

@@ -35,18 +35,27 @@ def _as_it_is(name: str) -> Feature:
     return Feature((name,), lambda columns: columns[name], scale_free=name in {"rsi", "trix"})
 
 
+def _a_price(close: np.ndarray) -> np.ndarray:
+    """Where all closes so far are above 0: no percentage can be taken of a spread or a rate that crossed it."""
+    return np.fmin.accumulate(close, axis=0) > 0
+
+
 def _return(columns: Columns, *, days: int = 1) -> np.ndarray:
     """Percent since the last close that was known `days` rows ago, however old it was."""
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
     known = np.maximum.accumulate(rows, axis=0)
     before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), known[:-days]])
-    last = np.where(before >= 0, np.take_along_axis(close, np.maximum(before, 0), axis=0), np.nan)
+    last = np.where((before >= 0) & _a_price(close), np.take_along_axis(close, np.maximum(before, 0), axis=0), np.nan)
     return 100 * (close / last - 1)
 
 
 def _percent_of_close(name: str) -> Feature:
-    return Feature((name, "close"), lambda columns: 100 * columns[name] / columns["close"], scale_free=True)
+    def of(columns: Columns) -> np.ndarray:
+        close = columns["close"]
+        return 100 * columns[name] / np.where(_a_price(close), close, np.nan)
+
+    return Feature((name, "close"), of, scale_free=True)
 
 
 OBSERVABLE: dict[str, Feature] = {name: _as_it_is(name) for name in FEATURES} | {

@@ -24,7 +24,7 @@ from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.lists import unpack_lists
 from flatwater.panel.naming import SUFFIXES, find_layout
-from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel
+from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
 from flatwater.panel.parsing import plain_numbers
 from flatwater.panel.ragged import check_rows, separator_of
 from flatwater.regular import open_regular
@@ -43,7 +43,8 @@ def import_panel(
 
     Args:
         source: a .parquet or .csv file.
-        investable: instruments that may be traded; None for all.
+        investable: instruments that may be traded, by name or by patterns such as `ETF*`; None for all. The others may
+            be of any sign.
         columns: the file's name of symbol, date, open, high, low, close or adj_close, where it is not to be guessed; in
             wide form with `*` for the instrument, as in `{"close": "*.last"}`; in lists by place, `{"close": "4"}`.
         dates: what 01/02/2024 means, where no row of the file says it.
@@ -59,9 +60,11 @@ def import_panel(
     read = wide_prices if layout.wide else long_prices
     prices = read(source, frame, layout, dates)
     check_order(source, prices)
-    check_prices(source, prices)
-    panel = _panel(prices, investable)
-    say_jumps(source, panel.instruments, panel.dates, panel.feature("close"))
+    traded = investable_columns(prices.instruments, investable)
+    names = tuple(prices.instruments[n] for n in traded)
+    check_prices(source, prices, names)
+    panel = _panel(prices, names)
+    say_jumps(source, names, panel.dates, panel.feature("close")[:, traded])
     return panel
 
 
@@ -85,7 +88,7 @@ def _read(source: Path) -> pl.DataFrame:
         raise DataError(f"{source}: the file cannot be read as {source.suffix[1:]}: {reason}") from wrong
 
 
-def _panel(prices: Prices, investable: Sequence[str] | None) -> Panel:
+def _panel(prices: Prices, investable: Sequence[str]) -> Panel:
     dates, day = np.unique(prices.frame["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
     places = {name: n for n, name in enumerate(prices.instruments)}
     column = prices.frame["symbol"].cast(pl.String).replace_strict(places, return_dtype=pl.Int64).to_numpy()

@@ -7,6 +7,7 @@ read-only, and its fingerprint says whether two runs saw the same data. Missing 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Panel:
     values: np.ndarray
     """[T, N, 9] float32, read-only; memory-mapped when the panel was opened from a file. NaN where missing."""
     valid: np.ndarray
-    """[T, N] bool: the day has a usable close (finite and above 0)."""
+    """[T, N] bool: the day has a usable close: finite, and above 0 where it can be bought."""
     dates: np.ndarray
     """[T] datetime64[D], strictly increasing."""
     instruments: tuple[str, ...]
@@ -108,15 +109,16 @@ def build_panel(
         values: [T, N, 9] float32 in the order of `FEATURES`, NaN where missing.
         dates: [T] datetime64[D], strictly increasing.
         instruments: [N] names, all different.
-        investable: names that may be traded; None for all.
+        investable: names that may be traded, or patterns such as `ETF*`; None for all.
 
     Raises:
-        DataError: names are repeated, `investable` is empty or has a name that is no instrument.
+        DataError: names are repeated, `investable` is empty or has a name or pattern of no instrument.
     """
     names = tuple(instruments)
     columns = investable_columns(names, investable)
     close = values[:, :, FEATURES.index("close")]
-    valid = np.isfinite(close) & (close > 0)
+    valid = np.isfinite(close)
+    valid[:, columns] &= close[:, columns] > 0
     for array in (values, valid, dates, columns):
         array.setflags(write=False)
     return Panel(
@@ -133,6 +135,10 @@ def build_panel(
 def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | None) -> np.ndarray:
     """Increasing int64 column numbers of the chosen names, of all columns for None.
 
+    Args:
+        instruments: all names.
+        chosen: some of them, and patterns in which `*` and `?` stand for other characters.
+
     Raises:
         DataError: names are repeated, none is chosen, or a chosen one is no instrument.
     """
@@ -141,11 +147,16 @@ def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | Non
         raise DataError(f"instrument {twice!r} appears twice: every column of a panel needs a name of its own.")
     if chosen is None:
         return np.arange(len(instruments), dtype=np.int64)
-    unknown = [name for name in chosen if name not in instruments]
+    places = {name: n for n, name in enumerate(instruments)}
+    found = {
+        each: [places[each]] if each in places else [places[name] for name in instruments if fnmatchcase(name, each)]
+        for each in chosen
+    }
+    unknown = [each for each in chosen if not found[each]]
     if unknown or not chosen:
         wrong = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
         raise DataError(f"investable {wrong}. Choose from: {_shortened(instruments)}.")
-    return np.array(sorted({instruments.index(name) for name in chosen}), dtype=np.int64)
+    return np.array(sorted({column for columns in found.values() for column in columns}), dtype=np.int64)
 
 
 def fingerprint(
