@@ -121,6 +121,8 @@ def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping
 
 def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
     wanted = " ".join(f"{role}=COLUMN" for role in missing)
+    if missing == ["date"]:
+        wanted += " (in long form also symbol=COLUMN close=COLUMN)"
     return DataError(
         f"{source}: column {' and '.join(missing)} missing (found: {_shown(columns)}). If it has another name, add "
         f"--map {wanted}. Long form needs symbol, date, open, high, low, close (or the close alone); wide form needs "
