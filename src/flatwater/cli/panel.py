@@ -15,10 +15,13 @@ from flatwater.terminal import say, terminal
 from flatwater.units import format_bytes
 
 if TYPE_CHECKING:  # NumPy comes with the summary; `--help` does without
+    from flatwater.panel.importing import Imported
     from flatwater.panel.summary import PanelSummary
 
 SHOWN = 40
 """Instruments listed in the table."""
+LISTED = 5
+"""Columns, gaps and moves listed after an import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +54,22 @@ class PanelImport:
 
     def __call__(self) -> int:
         """Import, store, and say what was stored."""
-        from flatwater.panel.importing import import_panel
+        from flatwater.envs.trading.config import EpisodeConfig
+        from flatwater.panel.importing import read_prices
         from flatwater.panel.store import check_place, save_panel
+        from flatwater.panel.summary import summarise
 
         check_place(self.out, source=self.source, force=self.force)
         chosen = None if self.investable is None else _names(self.investable)
         with terminal().status(f"reading {self.source} and computing the indicators …"):
-            panel = import_panel(self.source, investable=chosen, columns=_mapping(self.map), dates=self.dates)
+            imported = read_prices(self.source, investable=chosen, columns=_mapping(self.map), dates=self.dates)
             check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
-            save_panel(panel, self.out)
+            save_panel(imported.panel, self.out)
+        panel, episode = imported.panel, EpisodeConfig()
         days, instruments = panel.valid.shape
         say(f"{self.out}: {days} days x {instruments} instruments, {len(panel.investable)} investable")
+        summary = summarise(panel, context=episode.context, episode=episode.days)
+        terminal().print(_imported(imported, summary), width=80)
         say(f"fingerprint {panel.fingerprint}")
         return 0
 
@@ -101,7 +109,8 @@ class PanelShow:
         from flatwater.panel.summary import summarise
 
         with terminal().status("reading the panel …") if not self.json else nullcontext():
-            summary = summarise(load_panel(self.path), context=EpisodeConfig().context)
+            episode = EpisodeConfig()
+            summary = summarise(load_panel(self.path), context=episode.context, episode=episode.days)
         if self.json:
             print(json.dumps(asdict(summary)))
         else:
@@ -109,13 +118,53 @@ class PanelShow:
         return 0
 
 
+def _imported(imported: "Imported", summary: "PanelSummary") -> Table:
+    """What a person checks after an import, in ten seconds."""
+    table = Table(box=SIMPLE_HEAD, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    layout = imported.layout
+    columns = [f"{role} = {name or 'the one without a name'}" for role, name in layout.named.items()]
+    if layout.wide:
+        columns.append(f"{len({*layout.wide.values()})} of prices, such as {next(iter(layout.wide.values()))}")
+    table.add_row("columns", ", ".join(columns))
+    if layout.guessed:
+        guess = " ".join(f"{role}=COLUMN" for role in layout.guessed)
+        table.add_row("", f"guessed: {', '.join(layout.guessed)}; if that is wrong, add --map {guess}")
+    table.add_row("not used", _some(layout.unused) or "-")
+    table.add_row("days", f"{summary.days:,}, {summary.first} to {summary.last}; {_pause(imported)}")
+    holes = sorted((one for one in summary.instruments if one.gaps), key=lambda one: -one.gaps)
+    table.add_row("gaps", _some([f"{one.name} {one.gaps} days" for one in holes]) or "-")
+    table.add_row("like splits", _some(imported.jumps) or "-")
+    if summary.splits:
+        table.add_row("splits", ", ".join(f"{split.name} {split.days:,} days" for split in summary.splits))
+    if summary.splits_problem:
+        table.add_row("splits do not fit", summary.splits_problem)
+    return table
+
+
+def _some(words: list[str]) -> str:
+    more = f" and {len(words) - LISTED} more" if len(words) > LISTED else ""
+    return ", ".join(words[:LISTED]) + more
+
+
+def _pause(imported: "Imported") -> str:
+    """The longest time between two days of the panel."""
+    dates = imported.panel.dates
+    if len(dates) < 2:  # noqa: PLR2004  (nothing lies between)
+        return "one day"
+    pauses = (dates[1:] - dates[:-1]).astype(int)
+    at = int(pauses.argmax())
+    return f"at most {pauses[at]} days apart (from {dates[at]} on)"
+
+
 def _print_tables(name: str, summary: "PanelSummary") -> None:
     console = terminal()
     console.print(_overview(name, summary))
-    if summary.splits_problem:
-        console.print(f"no default splits: {summary.splits_problem}\n")
-    else:
+    if summary.splits:
         console.print(_splits(summary))
+    if summary.splits_problem:
+        console.print(f"the default splits do not fit: {summary.splits_problem}\n")
     console.print(_instruments(summary))
     console.print(_features(summary))
 

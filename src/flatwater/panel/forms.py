@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from flatwater.errors import DataError
-from flatwater.panel.adjusting import adjust, say_adjusted, say_unused
+from flatwater.panel.adjusting import adjust, say_adjusted
 from flatwater.panel.checking import Prices
 from flatwater.panel.dates import DateOrder, parse_dates
 from flatwater.panel.naming import ADJUSTED, Layout, say_closes
@@ -49,7 +49,6 @@ def long_prices(source: Path, frame: pl.DataFrame, layout: Layout, order: DateOr
     if (adjusted := named.get(ADJUSTED)) is not None:
         table = adjust(source, table, adjusted, parse_numbers(source, frame[adjusted]))
         say_adjusted(source, adjusted)
-    say_unused(source, layout.unused)
     return Prices(table, instruments, {(name, price): columns[price] for name in instruments for price in PRICES})
 
 
@@ -89,5 +88,4 @@ def wide_prices(source: Path, frame: pl.DataFrame, layout: Layout, order: DateOr
         parts.append(part)
     if scaled := [column for (_, price), column in columns.items() if price == ADJUSTED]:
         say_adjusted(source, scaled[0], len(scaled))
-    say_unused(source, layout.unused)
     return Prices(pl.concat(parts), instruments, columns)

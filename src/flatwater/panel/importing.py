@@ -10,6 +10,7 @@ Days are the union of the calendar days of all instruments. A hole stays a hole,
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,17 +18,28 @@ import numpy as np
 import polars as pl
 
 from flatwater.errors import DataError
-from flatwater.panel.adjusting import say_jumps
+from flatwater.panel.adjusting import find_jumps, say_jumps, say_unused
 from flatwater.panel.checking import Prices, check_order, check_prices
 from flatwater.panel.dates import DateOrder
 from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.lists import unpack_lists
-from flatwater.panel.naming import SUFFIXES, find_layout
+from flatwater.panel.naming import SUFFIXES, Layout, find_layout, say_guessed
 from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
 from flatwater.panel.parsing import plain_numbers
 from flatwater.panel.ragged import check_rows, separator_of
 from flatwater.regular import open_regular
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """A panel, and what a person should look at before it is used."""
+
+    panel: Panel
+    layout: Layout
+    """Which column of the file was what."""
+    jumps: list[str]
+    """Moves that look like a split."""
 
 
 def import_panel(
@@ -37,6 +49,24 @@ def import_panel(
     columns: Mapping[str, str] = MappingProxyType({}),
     dates: DateOrder | None = None,
 ) -> Panel:
+    """Read prices and build a panel with its indicators; what is noteworthy is said by warnings.
+
+    The arguments and errors are those of `read_prices`.
+    """
+    imported = read_prices(source, investable=investable, columns=columns, dates=dates)
+    say_guessed(source, imported.layout)
+    say_unused(source, imported.layout.unused)
+    say_jumps(source, imported.jumps)
+    return imported.panel
+
+
+def read_prices(
+    source: Path,
+    *,
+    investable: Sequence[str] | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
+    dates: DateOrder | None = None,
+) -> Imported:
     """Read prices and build a panel with its indicators.
 
     Columns are in alphabetical order for long form, in the file's for wide form.
@@ -64,8 +94,7 @@ def import_panel(
     names = tuple(prices.instruments[n] for n in traded)
     check_prices(source, prices, names)
     panel = _panel(prices, names)
-    say_jumps(source, names, panel.dates, panel.feature("close")[:, traded])
-    return panel
+    return Imported(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
 
 
 def _read(source: Path) -> pl.DataFrame:

@@ -48,6 +48,8 @@ class Layout:
     """Of the date; in long form of symbol, prices and adjusted close as well."""
     wide: dict[tuple[str, str], str]
     """Of each (instrument, price) in wide form, the adjusted close among the prices; empty in long form."""
+    guessed: dict[str, str]
+    """Those of `named` that nobody asked for and that have other names than ours."""
     unused: list[str]
     """Columns that are left out."""
 
@@ -71,15 +73,15 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str]) ->
     long_form = "symbol" in found or "close" in found or len(found.keys() & {*PRICES}) > 1
     if long_form and not wide:
         _check_long(source, columns, found, mapping)
-        _say_guessed(source, found, mapping)
-        return Layout(found, {}, [column for column in columns if column not in found.values()])
+        unused = [column for column in columns if column not in found.values()]
+        return Layout(found, {}, _guessed(found, mapping), unused)
     if "date" not in found:
         raise _missing(source, columns, ["date"])
     named = {"date": found["date"]}
     others = [column for column in columns if column != found["date"]]
     wide = _complete(source, wide) if wide else _closes(source, others)
-    _say_guessed(source, named, mapping)
-    return Layout(named, wide, [column for column in others if column not in wide.values()])
+    unused = [column for column in others if column not in wide.values()]
+    return Layout(named, wide, _guessed(named, mapping), unused)
 
 
 def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str]) -> None:
@@ -196,12 +198,16 @@ def say_closes(source: Path, count: int) -> None:
     )
 
 
-def _say_guessed(source: Path, found: dict[str, str], mapping: Mapping[str, str]) -> None:
-    guessed = {role: name for role, name in found.items() if role not in mapping and _plain(name) != role}
-    if guessed:
-        named = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in guessed.items())
-        wanted = " ".join(f"{role}=COLUMN" for role in guessed)
+def say_guessed(source: Path, layout: Layout) -> None:
+    """Say which columns were taken for what without being asked."""
+    if layout.guessed:
+        named = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in layout.guessed.items())
+        wanted = " ".join(f"{role}=COLUMN" for role in layout.guessed)
         _log.warning("%s: taken: %s. If that is wrong, add --map %s.", source, named, wanted)
+
+
+def _guessed(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
+    return {role: name for role, name in found.items() if role not in mapping and _plain(name) != role}
 
 
 def _shown(columns: list[str]) -> str:
