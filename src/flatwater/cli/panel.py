@@ -48,6 +48,9 @@ class PanelImport:
     What is not named is guessed, and the guess is shown."""
     dates: Literal["mdy", "dmy", "ymd"] | None = None
     """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
+    features: tuple[str, ...] = ()
+    """Own features: columns of the file, as in `my_signal` (`AAPL_my_signal` in wide form), or functions, as in
+    `signals:alpha` for `signals.py` in this folder. `rsi` and its like then take the place of what is computed."""
     investable: str | None = None
     """Instruments that may be traded: names and patterns with commas between them, such as `AAPL,ETF*`, or a text file
     of them. The others can only be watched, and may be of any sign."""
@@ -62,7 +65,13 @@ class PanelImport:
         check_place(self.out, source=self.source, force=self.force)
         chosen = None if self.investable is None else _names(self.investable)
         with terminal().status(f"reading {self.source} and computing the indicators …"):
-            imported = read_prices(self.source, investable=chosen, columns=_mapping(self.map), dates=self.dates)
+            imported = read_prices(
+                self.source,
+                investable=chosen,
+                columns=_mapping(self.map),
+                dates=self.dates,
+                features=self.features,
+            )
             check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
             save_panel(imported.panel, self.out)
         panel, episode = imported.panel, EpisodeConfig()
@@ -131,6 +140,10 @@ def _imported(imported: "Imported", summary: "PanelSummary") -> Table:
     if layout.guessed:
         guess = " ".join(f"{role}=COLUMN" for role in layout.guessed)
         table.add_row("", f"guessed: {', '.join(layout.guessed)}; if that is wrong, add --map {guess}")
+    if imported.panel.origins:
+        table.add_row(
+            "own features", ", ".join(f"{name} ({origin})" for name, origin in imported.panel.origins.items())
+        )
     table.add_row("not used", _some(layout.unused) or "-")
     table.add_row("days", f"{summary.days:,}, {summary.first} to {summary.last}; {_pause(imported)}")
     holes = sorted((one for one in summary.instruments if one.gaps), key=lambda one: -one.gaps)
@@ -215,7 +228,8 @@ def _features(summary: "PanelSummary") -> Table:
     table.add_column("name")
     for heading in ("mean", "deviation", "missing"):
         table.add_column(heading, justify="right")
+    table.add_column("from", overflow="fold")
     for one in summary.features:
         numbers = ("-" if number is None else f"{number:.5g}" for number in (one.mean, one.deviation))
-        table.add_row(one.name, *numbers, f"{one.missing:.2%}")
+        table.add_row(one.name, *numbers, f"{one.missing:.2%}", one.origin)
     return table

@@ -69,16 +69,21 @@ OBSERVABLE: dict[str, Feature] = {name: _as_it_is(name) for name in FEATURES} | 
 """Name -> feature. `return...` and those that end in `_pct` are in percent, `rsi` is 0 to 100, `trix` percent a day."""
 
 
-def find_features(names: Sequence[str]) -> list[Feature]:
+def find_features(names: Sequence[str], held: Sequence[str] = FEATURES) -> list[Feature]:
     """The features of that name.
+
+    Args:
+        names: to be observed.
+        held: features of the panel; own ones are observed as they are.
 
     Raises:
         DataError: there is no such feature; the message names those there are.
     """
+    known = {name: _as_it_is(name) for name in held} | OBSERVABLE
     for name in names:
-        if name not in OBSERVABLE:
-            raise DataError(f"there is no feature {name!r} to observe. There are: {', '.join(OBSERVABLE)}.")
-    return [OBSERVABLE[name] for name in names]
+        if name not in known:
+            raise DataError(f"there is no feature {name!r} to observe. There are: {', '.join(known)}.")
+    return [known[name] for name in names]
 
 
 def observed(panel: Panel, features: Sequence[Feature], stop: int, columns: slice) -> np.ndarray:

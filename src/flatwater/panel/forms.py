@@ -1,6 +1,7 @@
 """Long and wide files to one table: row, symbol, date and four prices as numbers."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +17,9 @@ from flatwater.panel.parsing import as_text, parse_numbers
 _log = logging.getLogger(__name__)
 
 
-def long_prices(source: Path, frame: pl.DataFrame, layout: Layout, order: DateOrder | None) -> Prices:
+def long_prices(
+    source: Path, frame: pl.DataFrame, layout: Layout, order: DateOrder | None, kept: Sequence[str]
+) -> Prices:
     """One row for each instrument and day, in the order of the file.
 
     A file without a column for symbols is of one instrument, which has the file's name.
@@ -44,6 +47,7 @@ def long_prices(source: Path, frame: pl.DataFrame, layout: Layout, order: DateOr
             symbol.alias("symbol"),
             days.alias("date"),
             *(parse_numbers(source, frame[column]).alias(price) for price, column in columns.items()),
+            *(parse_numbers(source, frame[name]).alias(name) for name in kept),
         ]
     )
     if (adjusted := named.get(ADJUSTED)) is not None:
@@ -63,7 +67,9 @@ def _from_file_name(source: Path, column: str, days: pl.Series) -> pl.Series:
     return pl.repeat(source.stem, len(days), eager=True)
 
 
-def wide_prices(source: Path, frame: pl.DataFrame, layout: Layout, order: DateOrder | None) -> Prices:
+def wide_prices(
+    source: Path, frame: pl.DataFrame, layout: Layout, order: DateOrder | None, kept: Sequence[str]
+) -> Prices:
     """Wide form as long: the rows of the first instrument, then those of the next.
 
     Raises:
@@ -72,8 +78,9 @@ def wide_prices(source: Path, frame: pl.DataFrame, layout: Layout, order: DateOr
     columns = layout.wide
     instruments = tuple(dict.fromkeys(name for name, _ in columns))
     days = parse_dates(source, frame[layout.named["date"]], order)
-    prices = dict.fromkeys(column for (_, price), column in columns.items() if price in PRICES)
+    prices = dict.fromkeys(column for (_, field), column in columns.items() if field in {*PRICES, *kept})
     numbers = {column: parse_numbers(source, frame[column]) for column in prices}
+    nothing = pl.repeat(None, frame.height, dtype=pl.Float64, eager=True)
     parts = []
     for name in instruments:
         part = pl.DataFrame(
@@ -82,7 +89,10 @@ def wide_prices(source: Path, frame: pl.DataFrame, layout: Layout, order: DateOr
                 days.alias("date"),
                 *(numbers[columns[name, price]].alias(price) for price in PRICES),
             ]
-        ).with_columns(symbol=pl.lit(name))
+        ).with_columns(
+            pl.lit(name).alias("symbol"),
+            *(numbers.get(columns.get((name, each), ""), nothing).alias(each) for each in kept),
+        )
         if (adjusted := columns.get((name, ADJUSTED))) is not None:
             part = adjust(source, part, adjusted, parse_numbers(source, frame[adjusted]))
         parts.append(part)

@@ -19,12 +19,13 @@ import polars as pl
 
 from flatwater.errors import DataError
 from flatwater.panel.adjusting import find_jumps, say_jumps, say_unused
-from flatwater.panel.checking import Prices, check_order, check_prices
+from flatwater.panel.checking import check_order, check_prices
 from flatwater.panel.dates import DateOrder
 from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.lists import unpack_lists
 from flatwater.panel.naming import SUFFIXES, Layout, find_layout, say_guessed
+from flatwater.panel.own import compute_own, kept_names, own_of
 from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
 from flatwater.panel.parsing import plain_numbers
 from flatwater.panel.ragged import check_rows, separator_of
@@ -48,12 +49,13 @@ def import_panel(
     investable: Sequence[str] | None = None,
     columns: Mapping[str, str] = MappingProxyType({}),
     dates: DateOrder | None = None,
+    features: Sequence[str] = (),
 ) -> Panel:
     """Read prices and build a panel with its indicators; what is noteworthy is said by warnings.
 
     The arguments and errors are those of `read_prices`.
     """
-    imported = read_prices(source, investable=investable, columns=columns, dates=dates)
+    imported = read_prices(source, investable=investable, columns=columns, dates=dates, features=features)
     say_guessed(source, imported.layout)
     say_unused(source, imported.layout.unused)
     say_jumps(source, imported.jumps)
@@ -66,6 +68,7 @@ def read_prices(
     investable: Sequence[str] | None = None,
     columns: Mapping[str, str] = MappingProxyType({}),
     dates: DateOrder | None = None,
+    features: Sequence[str] = (),
 ) -> Imported:
     """Read prices and build a panel with its indicators.
 
@@ -78,6 +81,7 @@ def read_prices(
         columns: the file's name of symbol, date, open, high, low, close or adj_close, where it is not to be guessed; in
             wide form with `*` for the instrument, as in `{"close": "*.last"}`; in lists by place, `{"close": "4"}`.
         dates: what 01/02/2024 means, where no row of the file says it.
+        features: own ones: columns of the file, and functions such as `signals:alpha` (`own`).
 
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
@@ -85,15 +89,17 @@ def read_prices(
     frame = _read(source)
     if frame.height == 0:
         raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
-    frame, mapping = unpack_lists(source, frame, columns)
-    layout = find_layout(source, frame.columns, mapping)
+    kept = kept_names(features)
+    frame, mapping = unpack_lists(source, frame, columns, kept)
+    layout = find_layout(source, frame.columns, mapping, kept)
     read = wide_prices if layout.wide else long_prices
-    prices = read(source, frame, layout, dates)
+    prices = read(source, frame, layout, dates, kept)
     check_order(source, prices)
     traded = investable_columns(prices.instruments, investable)
     names = tuple(prices.instruments[n] for n in traded)
     check_prices(source, prices, names)
-    panel = _panel(prices, names)
+    table, origins = compute_own(source, prices.frame, features)
+    panel = _panel(prices.instruments, table, names, origins)
     return Imported(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
 
 
@@ -117,12 +123,19 @@ def _read(source: Path) -> pl.DataFrame:
         raise DataError(f"{source}: the file cannot be read as {source.suffix[1:]}: {reason}") from wrong
 
 
-def _panel(prices: Prices, investable: Sequence[str]) -> Panel:
-    dates, day = np.unique(prices.frame["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
-    places = {name: n for n, name in enumerate(prices.instruments)}
-    column = prices.frame["symbol"].cast(pl.String).replace_strict(places, return_dtype=pl.Int64).to_numpy()
-    values = np.full((len(dates), len(places), len(FEATURES)), np.nan, dtype=np.float32)
+def _panel(
+    instruments: tuple[str, ...], table: pl.DataFrame, investable: Sequence[str], origins: Mapping[str, str]
+) -> Panel:
+    dates, day = np.unique(table["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
+    places = {name: n for n, name in enumerate(instruments)}
+    column = table["symbol"].cast(pl.String).replace_strict(places, return_dtype=pl.Int64).to_numpy()
+    features = (*FEATURES, *own_of(origins))
+    values = np.full((len(dates), len(places), len(features)), np.nan, dtype=np.float32)
     for name in PRICES:
-        values[day, column, FEATURES.index(name)] = prices.frame[name].to_numpy()
+        values[day, column, features.index(name)] = table[name].to_numpy()
     write_indicators_(values)
-    return build_panel(values=values, dates=dates, instruments=prices.instruments, investable=investable)
+    for name in origins:
+        values[day, column, features.index(name)] = table[name].to_numpy()
+    return build_panel(
+        values=values, dates=dates, instruments=instruments, investable=investable, features=features, origins=origins
+    )

@@ -15,7 +15,7 @@ RSI_DAYS, TRIX_DAYS, SMA_DAYS = 14, 15, 20
 MACD_FAST, MACD_SLOW, MACD_SIGNAL = 12, 26, 9
 
 _CLOSE = FEATURES.index("close")
-_FIRST = FEATURES.index("rsi")
+_FIRST, _LAST = FEATURES.index("rsi"), len(FEATURES)
 
 
 def indicators(close: np.ndarray) -> np.ndarray:
@@ -39,9 +39,9 @@ def indicators(close: np.ndarray) -> np.ndarray:
 
 
 def write_indicators_(values: np.ndarray) -> None:
-    """Fill the indicator features of `values` [T, N, 9] from its closes, one column at a time, in place."""
+    """Fill the indicator features of `values` [T, N, F] from its closes, one column at a time, in place."""
     for n in range(values.shape[1]):
         close = values[:, n, _CLOSE]
         at = np.flatnonzero(np.isfinite(close))
-        values[:, n, _FIRST:] = np.nan
-        values[at, n, _FIRST:] = indicators(close[at].astype(np.float64))
+        values[:, n, _FIRST:_LAST] = np.nan
+        values[at, n, _FIRST:_LAST] = indicators(close[at].astype(np.float64))

@@ -1,7 +1,7 @@
 """A column for each instrument whose cells hold lists of numbers, to a column for each of its prices."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +14,9 @@ _log = logging.getLogger(__name__)
 _TEXT = r"(?s)^\s*[\[(].*[\])]\s*$"
 
 
-def unpack_lists(source: Path, frame: pl.DataFrame, mapping: Mapping[str, str]) -> tuple[pl.DataFrame, dict[str, str]]:
+def unpack_lists(
+    source: Path, frame: pl.DataFrame, mapping: Mapping[str, str], kept: Sequence[str] = ()
+) -> tuple[pl.DataFrame, dict[str, str]]:
     """Each column of lists, or of text such as `[1.5, 2, 0.5]`, as `AAPL[open]`, `AAPL[high]` and so on.
 
     Args:
@@ -22,6 +24,7 @@ def unpack_lists(source: Path, frame: pl.DataFrame, mapping: Mapping[str, str]) 
         frame: of the file.
         mapping: may say where in a list each price stands, counted from 1, as in `{"close": "4"}`. Without that, lists
             of nine numbers are taken in the order of `FEATURES`.
+        kept: features among the nine that are taken from the lists as well.
 
     Returns:
         The frame, and what else is in `mapping`.
@@ -35,14 +38,14 @@ def unpack_lists(source: Path, frame: pl.DataFrame, mapping: Mapping[str, str]) 
     places = {role: int(place) for role, place in mapping.items() if place.isdecimal() and place not in frame.columns}
     length = _length_of(source, lists)
     if not places and length == len(FEATURES):
-        places = {price: FEATURES.index(price) + 1 for price in PRICES}
-    if {*places} != {*PRICES} or not all(1 <= place <= length for place in places.values()):
+        places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *kept) if name in FEATURES}
+    if not {*PRICES} <= {*places} or not all(1 <= place <= length for place in places.values()):
         wanted = " ".join(f"{price}={n}" for n, price in enumerate(PRICES, start=1))
         raise DataError(
             f"{source}: column {next(iter(lists))}: lists of {length} numbers, and where open, high, low and close "
             f"stand in them is not said. Add, for instance, --map {wanted} (the first number is 1)."
         )
-    named = ", ".join(f"{price} = number {places[price]}" for price in PRICES)
+    named = ", ".join(f"{name} = number {places[name]}" for name in (*PRICES, *kept) if name in places)
     _log.warning("%s: lists of %d numbers: %s; the others are not used.", source, length, named)
     columns: list[pl.Series] = []
     for column in frame.get_columns():

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,16 +45,16 @@ class Layout:
     """The file's own names of everything that is read from it."""
 
     named: dict[str, str]
-    """Of the date; in long form of symbol, prices and adjusted close as well."""
+    """Of the date; in long form of symbol, prices, adjusted close and own features as well."""
     wide: dict[tuple[str, str], str]
-    """Of each (instrument, price) in wide form, the adjusted close among the prices; empty in long form."""
+    """Of each (instrument, price) in wide form, with adjusted closes and own features; empty in long form."""
     guessed: dict[str, str]
     """Those of `named` that nobody asked for and that have other names than ours."""
     unused: list[str]
     """Columns that are left out."""
 
 
-def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str]) -> Layout:
+def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], kept: Sequence[str] = ()) -> Layout:
     """Long form has a column for symbols, or one for the close and no column for an instrument; wide form has not.
 
     Args:
@@ -62,6 +62,7 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str]) ->
         columns: of the file.
         mapping: the file's name of a column by ours, as the user gave it. Names with a `*` are those of wide form,
             where it stands for the instrument. What is not among them is guessed.
+        kept: own features that the file holds.
 
     Raises:
         DataError: columns are missing, or two have the same name; the message shows the `--map` to write.
@@ -69,10 +70,12 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str]) ->
     _check_mapping(source, columns, mapping)
     patterns = {role: name for role, name in mapping.items() if "*" in name}
     found = _guess(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
-    wide = _wide(source, [column for column in columns if column != found.get("date")], patterns)
+    wide = _wide(source, [column for column in columns if column != found.get("date")], patterns, kept)
     long_form = "symbol" in found or "close" in found or len(found.keys() & {*PRICES}) > 1
     if long_form and not wide:
         _check_long(source, columns, found, mapping)
+        found |= {name: name for name in kept if name in columns}
+        _check_kept(source, columns, kept, found.keys())
         unused = [column for column in columns if column not in found.values()]
         return Layout(found, {}, _guessed(found, mapping), unused)
     if "date" not in found:
@@ -80,6 +83,7 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str]) ->
     named = {"date": found["date"]}
     others = [column for column in columns if column != found["date"]]
     wide = _complete(source, wide) if wide else _closes(source, others)
+    _check_kept(source, columns, kept, {field for _, field in wide})
     unused = [column for column in others if column not in wide.values()]
     return Layout(named, wide, _guessed(named, mapping), unused)
 
@@ -92,6 +96,15 @@ def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str])
             raise DataError(
                 f"{source}: --map {role}={name}: there is no column {name} (found: {_shown(columns)}). Name one."
             )
+
+
+def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Collection[str]) -> None:
+    missing = [name for name in kept if name not in found]
+    if missing:
+        raise DataError(
+            f"{source}: --features {missing[0]}: there is no column of that name (found: {_shown(columns)}). Name one, "
+            "or MODULE:FUNCTION."
+        )
 
 
 def _guess(source: Path, columns: list[str]) -> dict[str, str]:
@@ -132,11 +145,13 @@ def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
     )
 
 
-def _wide(source: Path, columns: list[str], patterns: dict[str, str]) -> dict[tuple[str, str], str]:
-    """The file's column of each (instrument, price)."""
+def _wide(
+    source: Path, columns: list[str], patterns: dict[str, str], kept: Sequence[str]
+) -> dict[tuple[str, str], str]:
+    """The file's column of each (instrument, price or own feature)."""
     found: dict[tuple[str, str], str] = {}
     for column in columns:
-        place = _wide_column(column, patterns)
+        place = _wide_column(column, patterns) or _kept_column(column, kept)
         if place is not None and place[1] != "volume":
             if place in found:
                 raise DataError(f"{source}: columns {found[place]!r} and {column!r} are the same price. Drop one.")
@@ -164,12 +179,21 @@ def _wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | Non
     return found["symbol"], ADJUSTED if field.startswith("adj") else field
 
 
+def _kept_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
+    """Instrument and own feature of a column such as `AAPL_signal` or `AAPL[signal]`; None for others."""
+    for name in kept:
+        found = re.fullmatch(rf"(.+?)(?:[_. :/-]{re.escape(name)}|\[{re.escape(name)}\])", column)
+        if found:
+            return found[1], name
+    return None
+
+
 def _complete(source: Path, found: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
     """All prices of each instrument; of one with a close alone, that."""
     for name in dict.fromkeys(name for name, _ in found):
         missing = [price for price in PRICES if (name, price) not in found]
         if len(missing) == len(PRICES):
-            alone = found[name, ADJUSTED]
+            alone = next(column for (instrument, _), column in found.items() if instrument == name)
             raise DataError(f"{source}: column {alone}: {name} has no other price. Call it {name}_close.")
         if missing and missing != ["open", "high", "low"]:
             raise DataError(f"{source}: instrument {name} has no column for {' and '.join(missing)}.")

@@ -41,6 +41,8 @@ class FeatureSummary:
     """Of the population; None where the panel has no value of it."""
     missing: float
     """Share of cells without a value, warm-up days included."""
+    origin: str
+    """Where an own feature comes from, with its version; empty for what every panel has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +129,7 @@ def _feature(panel: Panel, name: str) -> FeatureSummary:
         mean=float(known.mean()) if len(known) else None,
         deviation=float(known.std()) if len(known) else None,
         missing=float(1 - len(known) / values.size),
+        origin=panel.origins.get(name, ""),
     )
 
 
