@@ -231,7 +231,7 @@ def say_guessed(source: Path, layout: Layout) -> None:
 
 
 def _guessed(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
-    return {role: name for role, name in found.items() if role not in mapping and _plain(name) != role}
+    return {role: name for role, name in found.items() if role not in mapping and name != role and _plain(name) != role}
 
 
 def _shown(columns: list[str]) -> str:
