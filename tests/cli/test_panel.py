@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flatwater.cli.main import main
@@ -71,4 +72,54 @@ def test_show_as_json_says_the_same_as_the_panel(capsys: pytest.CaptureFixture[s
 
 def test_a_panel_too_short_for_the_splits_is_shown_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["panel", "show", "synthetic:2x100"]) == 0
-    assert "the panel has 100 days, but 523 or more are needed" in " ".join(capsys.readouterr().out.split())
+    assert "the default splits do not fit: the panel has 100 days, but 523 or more are needed" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_names_of_a_file_and_a_map_are_read(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("wer,date,wert\nAA,2020-01-01,1\nAB,2020-01-01,2\nVIX,2020-01-01,-3\n")
+    (tmp_path / "traded.txt").write_text("AA\nAB\n")
+    out = tmp_path / "p.safetensors"
+    command = ["panel", "import", str(tmp_path / "p.csv"), "--out", str(out), "--map", "symbol=wer", "close=wert"]
+    assert main([*command, "--investable", str(tmp_path / "traded.txt")]) == 0
+    assert open_panel(out).investable.tolist() == [0, 1]
+    assert main([*command, "--investable", "A*"]) == 0
+    assert open_panel(out).investable.tolist() == [0, 1]
+
+
+def test_a_map_without_a_column_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.csv").write_text(HEAD + ROWS)
+    assert main(["panel", "import", str(tmp_path / "p.csv"), "--out", str(tmp_path / "out"), "--map", "close"]) == 2
+    assert "--map close: names no column. Write --map close=COLUMN" in capsys.readouterr().err
+
+
+def test_an_import_is_summed_up_in_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a file with a gap, a split that is not adjusted, and a column that is no price."""
+    days = [day for day in range(1200) if day not in (500, 501)]
+    start = np.datetime64("2020-01-01")
+    closes = [f"{start + day},{(100 if day < 700 else 50) + day % 3},{10 if day != 502 else ''},x" for day in days]
+    (tmp_path / "p.csv").write_text("\n".join(["Datum,AA_close,BB_close,remark", *closes]))
+    assert main(["panel", "import", str(tmp_path / "p.csv"), "--out", str(tmp_path / "out")]) == 0
+    told = [
+        line for line in capsys.readouterr().out.splitlines() if not line.startswith((str(tmp_path), "fingerprint"))
+    ]
+    assert max(map(len, told)) <= 80
+    said = " ".join(" ".join(told).split())
+    for fact in (
+        "columns date = Datum, 2 of prices, such as AA_close",
+        "guessed: date; if that is wrong, add --map date=COLUMN",
+        "not used remark",
+        "days 1,198, 2020-01-01 to 2023-04-14; at most 3 days apart (from 2021-05-14 on)",
+        "gaps BB 1 days",
+        "like splits AA -49.0% on 2021-12-01 (2:1)",
+        "splits train 676 days, validation 252 days, holdout 251 days",
+    ):
+        assert fact in said
+
+
+def test_splits_that_hold_no_episode_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["panel", "show", "synthetic:2x600"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "train" in said
+    assert "the default splits do not fit: the training split has 78 days, but an episode needs 145" in said

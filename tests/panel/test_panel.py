@@ -40,14 +40,15 @@ def test_nothing_in_a_panel_can_be_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("close", "usable"), [(1.0, True), (0.0, False), (-1.0, False), (np.nan, False), (np.inf, False)]
+    ("close", "bought", "watched"),
+    [(1.0, True, True), (0.0, False, True), (-1.0, False, True), (np.nan, False, False), (np.inf, False, False)],
 )
-def test_a_day_is_valid_where_its_close_can_be_traded(close: float, *, usable: bool) -> None:
+def test_a_day_is_valid_where_its_close_can_be_traded_or_watched(close: float, *, bought: bool, watched: bool) -> None:
     values = np.ones((4, 3, 9), dtype=np.float32)
-    values[2, 1, FEATURES.index("close")] = close
+    values[2, :2, FEATURES.index("close")] = close
     expected = np.ones((4, 3), dtype=bool)
-    expected[2, 1] = usable
-    np.testing.assert_array_equal(small(values=values).valid, expected)
+    expected[2, :2] = bought, watched
+    np.testing.assert_array_equal(small(values=values, investable=("A", "C")).valid, expected)
 
 
 def test_investable_columns_increase_whatever_the_order_asked_for() -> None:

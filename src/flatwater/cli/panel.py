@@ -4,20 +4,24 @@ import json
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from flatwater.errors import ConfigError
 from flatwater.terminal import say, terminal
 from flatwater.units import format_bytes
 
 if TYPE_CHECKING:  # NumPy comes with the summary; `--help` does without
+    from flatwater.panel.importing import Imported
     from flatwater.panel.summary import PanelSummary
 
 SHOWN = 40
 """Instruments listed in the table."""
+LISTED = 5
+"""Columns, gaps and moves listed after an import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +30,10 @@ class PanelImport:
 
     Long form: symbol, date, open, high, low, close. Wide form: date and AAPL_open, AAPL_high, AAPL_low, AAPL_close and
     so on for each instrument, or one closing price for each instrument.
+
+    flatwater panel import prices.csv --out market.safetensors
+
+    flatwater panel import kurse.csv --out market.safetensors --map symbol=Kuerzel date=Datum close=PX_LAST
     """
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
@@ -34,24 +42,64 @@ class PanelImport:
     """The panel file to write; an existing panel is replaced, in one stroke."""
     force: bool = False
     """Replace a file that is no panel as well; never the source."""
+    map: tuple[str, ...] = ()
+    """Which column is what, as in `symbol=Kuerzel date=Datum close=PX_LAST`; also open, high, low and adj_close. In
+    wide form a `*` stands for the instrument: `close=*.last`. In cells that hold lists, `close=4` is the fourth number.
+    What is not named is guessed, and the guess is shown."""
+    dates: Literal["mdy", "dmy", "ymd"] | None = None
+    """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
+    features: tuple[str, ...] = ()
+    """Own features: columns of the file, as in `my_signal` (`AAPL_my_signal` in wide form), or functions, as in
+    `signals:alpha` for `signals.py` in this folder. `rsi` and its like then take the place of what is computed."""
     investable: str | None = None
-    """Instruments that may be traded, separated by commas, such as `AAPL,IBM`. The others can only be watched."""
+    """Instruments that may be traded: names and patterns with commas between them, such as `AAPL,ETF*`, or a text file
+    of them. The others can only be watched, and may be of any sign."""
 
     def __call__(self) -> int:
         """Import, store, and say what was stored."""
-        from flatwater.panel.importing import import_panel
+        from flatwater.envs.trading.config import EpisodeConfig
+        from flatwater.panel.importing import read_prices
         from flatwater.panel.store import check_place, save_panel
+        from flatwater.panel.summary import summarise
 
         check_place(self.out, source=self.source, force=self.force)
-        chosen = None if self.investable is None else [name.strip() for name in self.investable.split(",")]
+        chosen = None if self.investable is None else _names(self.investable)
         with terminal().status(f"reading {self.source} and computing the indicators …"):
-            panel = import_panel(self.source, investable=chosen)
+            imported = read_prices(
+                self.source,
+                investable=chosen,
+                columns=_mapping(self.map),
+                dates=self.dates,
+                features=self.features,
+            )
             check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
-            save_panel(panel, self.out)
+            save_panel(imported.panel, self.out)
+        panel, episode = imported.panel, EpisodeConfig()
         days, instruments = panel.valid.shape
         say(f"{self.out}: {days} days x {instruments} instruments, {len(panel.investable)} investable")
+        summary = summarise(panel, context=episode.context, episode=episode.days)
+        terminal().print(_imported(imported, summary), width=80)
         say(f"fingerprint {panel.fingerprint}")
         return 0
+
+
+def _names(text: str) -> list[str]:
+    """Names between commas, or those of a file, between commas or on lines of their own."""
+    file = Path(text)
+    if file.is_file():
+        try:
+            text = file.read_text("utf-8").replace("\n", ",")
+        except (OSError, ValueError) as wrong:
+            raise ConfigError(f"--investable {text}: the file cannot be read: {wrong}. Write names in it.") from wrong
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _mapping(words: tuple[str, ...]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for name, sign, column in pairs:
+        if not (name and sign and column):
+            raise ConfigError(f"--map {name}{sign}{column}: names no column. Write --map close=COLUMN.")
+    return {name: column for name, _, column in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +118,8 @@ class PanelShow:
         from flatwater.panel.summary import summarise
 
         with terminal().status("reading the panel …") if not self.json else nullcontext():
-            summary = summarise(load_panel(self.path), context=EpisodeConfig().context)
+            episode = EpisodeConfig()
+            summary = summarise(load_panel(self.path), context=episode.context, episode=episode.days)
         if self.json:
             print(json.dumps(asdict(summary)))
         else:
@@ -78,13 +127,57 @@ class PanelShow:
         return 0
 
 
+def _imported(imported: "Imported", summary: "PanelSummary") -> Table:
+    """What a person checks after an import, in ten seconds."""
+    table = Table(box=SIMPLE_HEAD, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    layout = imported.layout
+    columns = [f"{role} = {name or 'the one without a name'}" for role, name in layout.named.items()]
+    if layout.wide:
+        columns.append(f"{len({*layout.wide.values()})} of prices, such as {next(iter(layout.wide.values()))}")
+    table.add_row("columns", ", ".join(columns))
+    if layout.guessed:
+        guess = " ".join(f"{role}=COLUMN" for role in layout.guessed)
+        table.add_row("", f"guessed: {', '.join(layout.guessed)}; if that is wrong, add --map {guess}")
+    if imported.panel.origins:
+        table.add_row(
+            "own features", ", ".join(f"{name} ({origin})" for name, origin in imported.panel.origins.items())
+        )
+    table.add_row("not used", _some(layout.unused) or "-")
+    table.add_row("days", f"{summary.days:,}, {summary.first} to {summary.last}; {_pause(imported)}")
+    holes = sorted((one for one in summary.instruments if one.gaps), key=lambda one: -one.gaps)
+    table.add_row("gaps", _some([f"{one.name} {one.gaps} days" for one in holes]) or "-")
+    table.add_row("like splits", _some(imported.jumps) or "-")
+    if summary.splits:
+        table.add_row("splits", ", ".join(f"{split.name} {split.days:,} days" for split in summary.splits))
+    if summary.splits_problem:
+        table.add_row("splits do not fit", summary.splits_problem)
+    return table
+
+
+def _some(words: list[str]) -> str:
+    more = f" and {len(words) - LISTED} more" if len(words) > LISTED else ""
+    return ", ".join(words[:LISTED]) + more
+
+
+def _pause(imported: "Imported") -> str:
+    """The longest time between two days of the panel."""
+    dates = imported.panel.dates
+    if len(dates) < 2:  # noqa: PLR2004  (nothing lies between)
+        return "one day"
+    pauses = (dates[1:] - dates[:-1]).astype(int)
+    at = int(pauses.argmax())
+    return f"at most {pauses[at]} days apart (from {dates[at]} on)"
+
+
 def _print_tables(name: str, summary: "PanelSummary") -> None:
     console = terminal()
     console.print(_overview(name, summary))
-    if summary.splits_problem:
-        console.print(f"no default splits: {summary.splits_problem}\n")
-    else:
+    if summary.splits:
         console.print(_splits(summary))
+    if summary.splits_problem:
+        console.print(f"the default splits do not fit: {summary.splits_problem}\n")
     console.print(_instruments(summary))
     console.print(_features(summary))
 
@@ -135,7 +228,8 @@ def _features(summary: "PanelSummary") -> Table:
     table.add_column("name")
     for heading in ("mean", "deviation", "missing"):
         table.add_column(heading, justify="right")
+    table.add_column("from", overflow="fold")
     for one in summary.features:
         numbers = ("-" if number is None else f"{number:.5g}" for number in (one.mean, one.deviation))
-        table.add_row(one.name, *numbers, f"{one.missing:.2%}")
+        table.add_row(one.name, *numbers, f"{one.missing:.2%}", one.origin)
     return table

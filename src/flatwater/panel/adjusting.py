@@ -55,14 +55,13 @@ def say_unused(source: Path, columns: list[str]) -> None:
         _log.warning("%s: not used: %s%s.", source, ", ".join(columns[:8]), more)
 
 
-def say_jumps(source: Path, instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> None:
-    """Say which moves from one close to the next look like a split.
+def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:
+    """Moves from one close to the next that look like a split, such as `AAPL -50.0% on 2020-01-03 (2:1)`, by date.
 
     Args:
-        source: for messages.
         instruments: [N] names.
         dates: [T].
-        close: [T, N], NaN where missing.
+        close: [T, N] above 0, NaN where missing.
     """
     found = []
     for n, name in enumerate(instruments):
@@ -72,12 +71,16 @@ def say_jumps(source: Path, instruments: tuple[str, ...], dates: np.ndarray, clo
             for sign, word in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
                 near = np.flatnonzero(np.abs(moves - sign * np.log(ratio)) < NEAR)
                 found += [(str(dates[rows[at + 1]]), name, float(np.expm1(moves[at])), word) for at in near]
-    if found:
-        shown = "; ".join(f"{name} {move:+.1%} on {day} ({word})" for day, name, move, word in sorted(found)[:SHOWN])
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return [f"{name} {move:+.1%} on {day} ({word})" for day, name, move, word in sorted(found)]
+
+
+def say_jumps(source: Path, jumps: list[str]) -> None:
+    """Say which moves look like a split."""
+    if jumps:
+        more = f"; and {len(jumps) - SHOWN} more" if len(jumps) > SHOWN else ""
         _log.warning(
             "%s: moves that look like splits: %s%s. Use prices that are adjusted, or be sure that they fell so.",
             source,
-            shown,
+            "; ".join(jumps[:SHOWN]),
             more,
         )

@@ -1,14 +1,16 @@
 """What prices must satisfy before they become a panel. Nothing is repaired: the first offender is named."""
 
+import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from flatwater.errors import DataError
+from flatwater.panel.panel import PRICES
 
-PRICES = ("open", "high", "low", "close")
-"""The prices of a day."""
+_log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-5
 """Relative slack between high, low and close: adjusted prices are rounded to float32 one by one."""
@@ -30,7 +32,7 @@ class Prices:
 
 
 def check_order(source: Path, prices: Prices) -> None:
-    """Every instrument's dates must increase from row to row.
+    """Every instrument's dates must increase from row to row, or fall from row to row in all of them, which is said.
 
     Raises:
         DataError: a date is repeated, or is earlier than the one above it; names row, instrument and both dates.
@@ -39,6 +41,9 @@ def check_order(source: Path, prices: Prices) -> None:
     steps = prices.frame.with_columns(before=before, above=pl.col("row").shift(1).over("symbol"))
     wrong = steps.filter(pl.col("date") <= pl.col("before")).sort("row")
     if wrong.is_empty():
+        return
+    if not (steps["date"] >= steps["before"]).any():
+        _log.warning("%s: the newest day comes first: sorted by date.", source)
         return
     row, name, date, earlier = (wrong[key][0] for key in ("row", "symbol", "date", "before"))
     twice = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))
@@ -50,8 +55,10 @@ def check_order(source: Path, prices: Prices) -> None:
     )
 
 
-def check_prices(source: Path, prices: Prices) -> None:
+def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
     """Prices must be within `KEPT`, high at least low, the close between them; every instrument needs a close.
+
+    What is not traded may be a spread or a rate, of any sign.
 
     Raises:
         DataError: the first row that breaks a rule, with instrument, date and numbers; or an instrument without data.
@@ -61,19 +68,24 @@ def check_prices(source: Path, prices: Prices) -> None:
     if empty:
         column = prices.columns[empty[0], "close"]
         raise DataError(f"{source}: column {column}: {empty[0]} has not one closing price. Drop the instrument.")
-    slack = 1 + TOLERANCE
+    bought = pl.col("symbol").is_in(list(traded))
+    low = "must be above 0; leave it empty if missing, or name what is traded with --investable if this is no price"
     rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
-        (pl.col(price) <= 0, (price,), "must be above 0; leave it empty if missing") for price in PRICES
+        (bought & (pl.col(price) <= 0), (price,), low) for price in PRICES
     ]
     # A panel holds float32, and indicators multiply: beyond these a price becomes infinite, or 0, which is missing.
     rules += [
-        (~pl.col(price).cast(pl.Float32).is_between(*KEPT), (price,), f"must be {KEPT[0]:g} to {KEPT[1]:g}: rescale it")
+        (
+            (bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*KEPT),
+            (price,),
+            f"must be {KEPT[0]:g} to {KEPT[1]:g}: rescale it",
+        )
         for price in PRICES
     ]
     rules += [
-        (pl.col("high") * slack < pl.col("low"), ("high", "low"), "the high is below the low"),
-        (pl.col("high") * slack < pl.col("close"), ("close", "high"), "the close is above the high"),
-        (pl.col("close") * slack < pl.col("low"), ("close", "low"), "the close is below the low"),
+        (_below("high", "low"), ("high", "low"), "the high is below the low"),
+        (_below("high", "close"), ("close", "high"), "the close is above the high"),
+        (_below("close", "low"), ("close", "low"), "the close is below the low"),
     ]
     for broken, involved, reason in rules:
         wrong = prices.frame.filter(broken).sort("row")
@@ -81,3 +93,7 @@ def check_prices(source: Path, prices: Prices) -> None:
             name = wrong["symbol"][0]
             given = ", ".join(f"{prices.columns[name, price]} = {wrong[price][0]:.7g}" for price in involved)
             raise DataError(f"{source}: row {wrong['row'][0]}, {name} on {wrong['date'][0]}: {given}: {reason}.")
+
+
+def _below(less: str, more: str) -> pl.Expr:
+    return pl.col(less) + TOLERANCE * pl.col(less).abs() < pl.col(more)

@@ -35,18 +35,27 @@ def _as_it_is(name: str) -> Feature:
     return Feature((name,), lambda columns: columns[name], scale_free=name in {"rsi", "trix"})
 
 
+def _a_price(close: np.ndarray) -> np.ndarray:
+    """Where all closes so far are above 0: no percentage can be taken of a spread or a rate that crossed it."""
+    return np.fmin.accumulate(close, axis=0) > 0
+
+
 def _return(columns: Columns, *, days: int = 1) -> np.ndarray:
     """Percent since the last close that was known `days` rows ago, however old it was."""
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
     known = np.maximum.accumulate(rows, axis=0)
     before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), known[:-days]])
-    last = np.where(before >= 0, np.take_along_axis(close, np.maximum(before, 0), axis=0), np.nan)
+    last = np.where((before >= 0) & _a_price(close), np.take_along_axis(close, np.maximum(before, 0), axis=0), np.nan)
     return 100 * (close / last - 1)
 
 
 def _percent_of_close(name: str) -> Feature:
-    return Feature((name, "close"), lambda columns: 100 * columns[name] / columns["close"], scale_free=True)
+    def of(columns: Columns) -> np.ndarray:
+        close = columns["close"]
+        return 100 * columns[name] / np.where(_a_price(close), close, np.nan)
+
+    return Feature((name, "close"), of, scale_free=True)
 
 
 OBSERVABLE: dict[str, Feature] = {name: _as_it_is(name) for name in FEATURES} | {
@@ -60,16 +69,21 @@ OBSERVABLE: dict[str, Feature] = {name: _as_it_is(name) for name in FEATURES} | 
 """Name -> feature. `return...` and those that end in `_pct` are in percent, `rsi` is 0 to 100, `trix` percent a day."""
 
 
-def find_features(names: Sequence[str]) -> list[Feature]:
+def find_features(names: Sequence[str], held: Sequence[str] = FEATURES) -> list[Feature]:
     """The features of that name.
+
+    Args:
+        names: to be observed.
+        held: features of the panel; own ones are observed as they are.
 
     Raises:
         DataError: there is no such feature; the message names those there are.
     """
+    known = {name: _as_it_is(name) for name in held} | OBSERVABLE
     for name in names:
-        if name not in OBSERVABLE:
-            raise DataError(f"there is no feature {name!r} to observe. There are: {', '.join(OBSERVABLE)}.")
-    return [OBSERVABLE[name] for name in names]
+        if name not in known:
+            raise DataError(f"there is no feature {name!r} to observe. There are: {', '.join(known)}.")
+    return [known[name] for name in names]
 
 
 def observed(panel: Panel, features: Sequence[Feature], stop: int, columns: slice) -> np.ndarray:

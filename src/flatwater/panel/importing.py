@@ -1,41 +1,87 @@
 """Parquet or CSV prices, long or wide, to a panel. Strict: what cannot be right is refused, not repaired.
 
-Long form has one row for each instrument and day: symbol, date, open, high, low, close (in any case; `ticker`,
-`instrument`, `timestamp` and other usual names are understood). Wide form has one row for each day: date, then
-`AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each instrument, which is taken as its close.
+Long form has one row for each instrument and day: symbol, date, open, high, low, close, or the close alone. Wide form
+has one row for each day: date, then `AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each
+instrument, which is taken as its close. Names that vendors use are guessed (`naming`), others are mapped by the user.
 An adjusted close scales all prices of its row. Columns that a panel does not need (volume) are left out, and named. Row
-numbers in errors count data rows from 1. Files of continental Europe are understood: `;` between fields, `1.234,5`,
-31.12.2013.
+numbers in errors count data rows from 1. `dates` says which dates are understood, `parsing` which numbers.
 
 Days are the union of the calendar days of all instruments. A hole stays a hole, in its own row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import polars as pl
 
 from flatwater.errors import DataError
-from flatwater.panel.adjusting import say_jumps
-from flatwater.panel.checking import PRICES, Prices, check_order, check_prices
+from flatwater.panel.adjusting import find_jumps, say_jumps, say_unused
+from flatwater.panel.checking import check_order, check_prices
+from flatwater.panel.dates import DateOrder
 from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
-from flatwater.panel.naming import SUFFIXES, long_columns
-from flatwater.panel.panel import FEATURES, Panel, build_panel
-from flatwater.panel.parsing import with_points
+from flatwater.panel.lists import unpack_lists
+from flatwater.panel.naming import SUFFIXES, Layout, find_layout, say_guessed
+from flatwater.panel.own import compute_own, kept_names, own_of
+from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
+from flatwater.panel.parsing import plain_numbers
 from flatwater.panel.ragged import check_rows, separator_of
 from flatwater.regular import open_regular
 
 
-def import_panel(source: Path, *, investable: Sequence[str] | None = None) -> Panel:
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """A panel, and what a person should look at before it is used."""
+
+    panel: Panel
+    layout: Layout
+    """Which column of the file was what."""
+    jumps: list[str]
+    """Moves that look like a split."""
+
+
+def import_panel(
+    source: Path,
+    *,
+    investable: Sequence[str] | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
+    dates: DateOrder | None = None,
+    features: Sequence[str] = (),
+) -> Panel:
+    """Read prices and build a panel with its indicators; what is noteworthy is said by warnings.
+
+    The arguments and errors are those of `read_prices`.
+    """
+    imported = read_prices(source, investable=investable, columns=columns, dates=dates, features=features)
+    say_guessed(source, imported.layout)
+    say_unused(source, imported.layout.unused)
+    say_jumps(source, imported.jumps)
+    return imported.panel
+
+
+def read_prices(
+    source: Path,
+    *,
+    investable: Sequence[str] | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
+    dates: DateOrder | None = None,
+    features: Sequence[str] = (),
+) -> Imported:
     """Read prices and build a panel with its indicators.
 
     Columns are in alphabetical order for long form, in the file's for wide form.
 
     Args:
         source: a .parquet or .csv file.
-        investable: instruments that may be traded; None for all.
+        investable: instruments that may be traded, by name or by patterns such as `ETF*`; None for all. The others may
+            be of any sign.
+        columns: the file's name of symbol, date, open, high, low, close or adj_close, where it is not to be guessed; in
+            wide form with `*` for the instrument, as in `{"close": "*.last"}`; in lists by place, `{"close": "4"}`.
+        dates: what 01/02/2024 means, where no row of the file says it.
+        features: own ones: columns of the file, and functions such as `signals:alpha` (`own`).
 
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
@@ -43,12 +89,18 @@ def import_panel(source: Path, *, investable: Sequence[str] | None = None) -> Pa
     frame = _read(source)
     if frame.height == 0:
         raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
-    prices = long_prices(source, frame) if long_columns(source, frame.columns) else wide_prices(source, frame)
+    kept = kept_names(features)
+    frame, mapping = unpack_lists(source, frame, columns, kept)
+    layout = find_layout(source, frame.columns, mapping, kept)
+    read = wide_prices if layout.wide else long_prices
+    prices = read(source, frame, layout, dates, kept)
     check_order(source, prices)
-    check_prices(source, prices)
-    panel = _panel(prices, investable)
-    say_jumps(source, panel.instruments, panel.dates, panel.feature("close"))
-    return panel
+    traded = investable_columns(prices.instruments, investable)
+    names = tuple(prices.instruments[n] for n in traded)
+    check_prices(source, prices, names)
+    table, origins = compute_own(source, prices.frame, features)
+    panel = _panel(prices.instruments, table, names, origins)
+    return Imported(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
 
 
 def _read(source: Path) -> pl.DataFrame:
@@ -61,8 +113,7 @@ def _read(source: Path) -> pl.DataFrame:
         separator = separator_of(source)
         check_rows(source, separator)
         # Everything as text: numbers are parsed by us, so that an error can name its row and column.
-        frame = pl.read_csv(source, infer_schema=False, separator=separator)
-        return frame if separator == "," else with_points(frame)
+        return plain_numbers(pl.read_csv(source, infer_schema=False, separator=separator), separator=separator)
     except pl.exceptions.NoDataError as wrong:
         raise DataError(f"{source}: the file is empty.") from wrong
     except OSError as wrong:
@@ -72,12 +123,19 @@ def _read(source: Path) -> pl.DataFrame:
         raise DataError(f"{source}: the file cannot be read as {source.suffix[1:]}: {reason}") from wrong
 
 
-def _panel(prices: Prices, investable: Sequence[str] | None) -> Panel:
-    dates, day = np.unique(prices.frame["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
-    places = {name: n for n, name in enumerate(prices.instruments)}
-    column = prices.frame["symbol"].cast(pl.String).replace_strict(places, return_dtype=pl.Int64).to_numpy()
-    values = np.full((len(dates), len(places), len(FEATURES)), np.nan, dtype=np.float32)
+def _panel(
+    instruments: tuple[str, ...], table: pl.DataFrame, investable: Sequence[str], origins: Mapping[str, str]
+) -> Panel:
+    dates, day = np.unique(table["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
+    places = {name: n for n, name in enumerate(instruments)}
+    column = table["symbol"].cast(pl.String).replace_strict(places, return_dtype=pl.Int64).to_numpy()
+    features = (*FEATURES, *own_of(origins))
+    values = np.full((len(dates), len(places), len(features)), np.nan, dtype=np.float32)
     for name in PRICES:
-        values[day, column, FEATURES.index(name)] = prices.frame[name].to_numpy()
+        values[day, column, features.index(name)] = table[name].to_numpy()
     write_indicators_(values)
-    return build_panel(values=values, dates=dates, instruments=prices.instruments, investable=investable)
+    for name in origins:
+        values[day, column, features.index(name)] = table[name].to_numpy()
+    return build_panel(
+        values=values, dates=dates, instruments=instruments, investable=investable, features=features, origins=origins
+    )

@@ -15,31 +15,33 @@ RSI_DAYS, TRIX_DAYS, SMA_DAYS = 14, 15, 20
 MACD_FAST, MACD_SLOW, MACD_SIGNAL = 12, 26, 9
 
 _CLOSE = FEATURES.index("close")
-_FIRST = FEATURES.index("rsi")
+_FIRST, _LAST = FEATURES.index("rsi"), len(FEATURES)
 
 
 def indicators(close: np.ndarray) -> np.ndarray:
     """RSI, MACD, its signal, TRIX and the distance to the 20-day mean of one instrument without holes.
 
     Args:
-        close: [D] closes above 0, float64.
+        close: [D] finite closes, float64.
 
     Returns:
         [D, 5] float64 in the order of `FEATURES`, NaN in each indicator's warm-up (14, 33, 33, 43 and 19 days).
-        RSI is 0 to 100, TRIX percent a day, the others are in units of the price.
+        RSI is 0 to 100, TRIX percent a day, the others are in units of the price. TRIX is NaN from the first close on
+        that is not above 0: no percentage can be taken of it.
     """
     days = len(close)
     if days < 2:  # noqa: PLR2004  (TA-Lib refuses a single price)
         return np.full((days, 5), np.nan)
     macd, signal, _ = talib.MACD(close, MACD_FAST, MACD_SLOW, MACD_SIGNAL)
     mean = talib.SMA(close, SMA_DAYS)
-    return np.stack([talib.RSI(close, RSI_DAYS), macd, signal, talib.TRIX(close, TRIX_DAYS), close - mean], axis=1)
+    trix = np.where(np.minimum.accumulate(close) > 0, talib.TRIX(close, TRIX_DAYS), np.nan)
+    return np.stack([talib.RSI(close, RSI_DAYS), macd, signal, trix, close - mean], axis=1)
 
 
 def write_indicators_(values: np.ndarray) -> None:
-    """Fill the indicator features of `values` [T, N, 9] from its closes, one column at a time, in place."""
+    """Fill the indicator features of `values` [T, N, F] from its closes, one column at a time, in place."""
     for n in range(values.shape[1]):
         close = values[:, n, _CLOSE]
-        at = np.flatnonzero(np.isfinite(close) & (close > 0))
-        values[:, n, _FIRST:] = np.nan
-        values[at, n, _FIRST:] = indicators(close[at].astype(np.float64))
+        at = np.flatnonzero(np.isfinite(close))
+        values[:, n, _FIRST:_LAST] = np.nan
+        values[at, n, _FIRST:_LAST] = indicators(close[at].astype(np.float64))

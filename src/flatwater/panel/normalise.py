@@ -43,7 +43,7 @@ def statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> 
         DataError: there is no such feature.
     """
     start, stop, _ = days.indices(len(panel.dates)) if isinstance(days, slice) else (days.start, days.stop, 1)
-    pooled = np.array([feature.scale_free for feature in find_features(features)])
+    pooled = np.array([feature.scale_free for feature in find_features(features, panel.features)])
     count, total, squares = (np.zeros((len(panel.instruments), len(features))) for _ in range(3))
     for columns, block in _blocks(panel, features, start, stop):
         count[columns] = np.isfinite(block).sum(axis=0)
@@ -96,7 +96,7 @@ def observation_panel(
 
 def _blocks(panel: Panel, features: tuple[str, ...], start: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
     """Blocks of columns as fresh float64 [rows, columns, F'], NaN where the value or the day's close is missing."""
-    chosen = find_features(features)
+    chosen = find_features(features, panel.features)
     width = max(1, _BLOCK_BYTES // max(1, stop * len(features) * 8))
     for at in range(0, len(panel.instruments), width):
         columns = slice(at, min(at + width, len(panel.instruments)))

@@ -5,15 +5,20 @@ read-only, and its fingerprint says whether two runs saw the same data. Missing 
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 import numpy as np
 
 from flatwater.errors import DataError, require
 
 FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
-"""The nine features, in the order of the last axis. They are always addressed by name."""
+"""The nine features, with which the last axis begins. They are always addressed by name."""
+
+PRICES = ("open", "high", "low", "close")
+"""Those among them that a file has to hold."""
 
 _HASH_BYTES = 4 << 20
 
@@ -23,9 +28,9 @@ class Panel:
     """Prices and indicators of N instruments on T days."""
 
     values: np.ndarray
-    """[T, N, 9] float32, read-only; memory-mapped when the panel was opened from a file. NaN where missing."""
+    """[T, N, F] float32, read-only; memory-mapped when the panel was opened from a file. NaN where missing."""
     valid: np.ndarray
-    """[T, N] bool: the day has a usable close (finite and above 0)."""
+    """[T, N] bool: the day has a usable close: finite, and above 0 where it can be bought."""
     dates: np.ndarray
     """[T] datetime64[D], strictly increasing."""
     instruments: tuple[str, ...]
@@ -33,7 +38,9 @@ class Panel:
     investable: np.ndarray
     """[K] int64 column numbers, increasing. The others are context columns: seen, but never traded."""
     features: tuple[str, ...]
-    """Names of the last axis of `values`."""
+    """Names of the last axis of `values`: the nine, and own ones."""
+    origins: Mapping[str, str]
+    """Where own features come from, with the version of what computed them; those that replace one of the nine, too."""
     fingerprint: str
     """sha256 (hex) of values, dates, names and investable columns: equal for equal contents, however stored."""
 
@@ -61,7 +68,13 @@ def first_days(panel: Panel, days: int | None) -> Panel:
         values=values,
         valid=panel.valid[:days],
         dates=dates,
-        fingerprint=fingerprint(values=values, dates=dates, instruments=panel.instruments, investable=panel.investable),
+        fingerprint=fingerprint(
+            values=values,
+            dates=dates,
+            instruments=panel.instruments,
+            investable=panel.investable,
+            features=panel.features,
+        ),
     )
 
 
@@ -78,7 +91,14 @@ def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: S
     if panel.instruments == instruments and [instruments[n] for n in panel.investable] == [*investable]:
         return panel
     values = panel.values[:, [columns[name] for name in instruments]]
-    return build_panel(values=values, dates=panel.dates, instruments=instruments, investable=investable)
+    return build_panel(
+        values=values,
+        dates=panel.dates,
+        instruments=instruments,
+        investable=investable,
+        features=panel.features,
+        origins=panel.origins,
+    )
 
 
 def feature_number(features: tuple[str, ...], name: str) -> int:
@@ -98,22 +118,27 @@ def build_panel(
     dates: np.ndarray,
     instruments: Sequence[str],
     investable: Sequence[str] | None = None,
+    features: tuple[str, ...] = FEATURES,
+    origins: Mapping[str, str] = MappingProxyType({}),
 ) -> Panel:
     """A panel around `values`, which is made read-only and not copied.
 
     Args:
-        values: [T, N, 9] float32 in the order of `FEATURES`, NaN where missing.
+        values: [T, N, F] float32 in the order of `features`, NaN where missing.
         dates: [T] datetime64[D], strictly increasing.
         instruments: [N] names, all different.
-        investable: names that may be traded; None for all.
+        investable: names that may be traded, or patterns such as `ETF*`; None for all.
+        features: the nine, and own ones behind them.
+        origins: of own features.
 
     Raises:
-        DataError: names are repeated, `investable` is empty or has a name that is no instrument.
+        DataError: names are repeated, `investable` is empty or has a name or pattern of no instrument.
     """
     names = tuple(instruments)
     columns = investable_columns(names, investable)
     close = values[:, :, FEATURES.index("close")]
-    valid = np.isfinite(close) & (close > 0)
+    valid = np.isfinite(close)
+    valid[:, columns] &= close[:, columns] > 0
     for array in (values, valid, dates, columns):
         array.setflags(write=False)
     return Panel(
@@ -122,13 +147,18 @@ def build_panel(
         dates=dates,
         instruments=names,
         investable=columns,
-        features=FEATURES,
-        fingerprint=fingerprint(values=values, dates=dates, instruments=names, investable=columns),
+        features=features,
+        origins=dict(origins),
+        fingerprint=fingerprint(values=values, dates=dates, instruments=names, investable=columns, features=features),
     )
 
 
 def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | None) -> np.ndarray:
     """Increasing int64 column numbers of the chosen names, of all columns for None.
+
+    Args:
+        instruments: all names.
+        chosen: some of them, and patterns in which `*` and `?` stand for other characters.
 
     Raises:
         DataError: names are repeated, none is chosen, or a chosen one is no instrument.
@@ -138,11 +168,16 @@ def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | Non
         raise DataError(f"instrument {twice!r} appears twice: every column of a panel needs a name of its own.")
     if chosen is None:
         return np.arange(len(instruments), dtype=np.int64)
-    unknown = [name for name in chosen if name not in instruments]
+    places = {name: n for n, name in enumerate(instruments)}
+    found = {
+        each: [places[each]] if each in places else [places[name] for name in instruments if fnmatchcase(name, each)]
+        for each in chosen
+    }
+    unknown = [each for each in chosen if not found[each]]
     if unknown or not chosen:
         wrong = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
         raise DataError(f"investable {wrong}. Choose from: {_shortened(instruments)}.")
-    return np.array(sorted({instruments.index(name) for name in chosen}), dtype=np.int64)
+    return np.array(sorted({column for columns in found.values() for column in columns}), dtype=np.int64)
 
 
 def fingerprint(
@@ -151,12 +186,13 @@ def fingerprint(
     dates: np.ndarray,
     instruments: tuple[str, ...],
     investable: np.ndarray,
+    features: tuple[str, ...] = FEATURES,
 ) -> str:
     """sha256 (hex) of a panel's contents, in bounded extra memory.
 
     All NaN count as the same, whatever bits they carry, so a re-import on another machine gives the same fingerprint.
     """
-    digest = hashlib.sha256(f"{FEATURES}{values.shape}{instruments}".encode())
+    digest = hashlib.sha256(f"{features}{values.shape}{instruments}".encode())
     digest.update(np.ascontiguousarray(dates.astype("datetime64[D]").astype("<i8")).data)
     digest.update(np.ascontiguousarray(investable.astype("<i8")).data)
     rows = max(1, _HASH_BYTES // max(1, values[:1].nbytes))

@@ -1,4 +1,4 @@
-"""Text and vendor types to dates and numbers, or an error that says which cell cannot be read."""
+"""Text and vendor types to numbers, or an error that says which cell cannot be read."""
 
 from pathlib import Path
 
@@ -10,22 +10,32 @@ from flatwater.printable import shown
 MISSING = ("", "nan", "na", "n/a", "null", "none", "-")
 """What counts as a missing number in text, in any case."""
 
-_ISO = r"^(\d{4})[-/.]?(\d{2})[-/.]?(\d{2})(?:[T ].*)?$"
+_MONEY = r"^\s*[$€£]\s*(-?[\d.,]+)\s*$"
+_GERMAN = r"^-?\d{1,3}(?:\.\d{3})*(?:,\d+)?$|^-?\d+,\d+$"
+_ENGLISH = r"^-?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
+_ONLY_ENGLISH = r"^-?\d{1,3}(?:,\d{3})+\.\d+$|^-?\d{1,3}(?:,\d{3}){2,}$"
+_ONLY_GERMAN = r"^-?\d{1,3}(?:\.\d{3})+,\d+$|^-?\d+,(?:\d{1,2}|\d{4,})$"
 
 
-_POINTED = r"^-?\d{1,3}(?:\.\d{3})*,\d+$|^-?\d+,\d+$"
-_DOTTED = r"^(\d{1,2}\.\d{1,2}\.\d{4})(?:[T ].*)?$"
+def plain_numbers(frame: pl.DataFrame, *, separator: str) -> pl.DataFrame:
+    """Text such as `1.234,5`, `1,234.5` and `$9.5` as `1234.5` and `9.5`, one way of writing for a whole file.
 
-
-def with_points(frame: pl.DataFrame) -> pl.DataFrame:
-    """Columns with numbers such as `1.234,5` as `1234.5`: where one cell is written so, all of its column are."""
-    columns = []
-    for column in frame.get_columns():
-        if column.dtype == pl.String and column.str.strip_chars().str.contains(_POINTED).any():
-            columns.append(column.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True))
-        else:
-            columns.append(column)
-    return pl.DataFrame(columns)
+    A comma stands before decimals where one number of the file can only be read so, or where none says and commas do
+    not separate its fields; else it stands between thousands.
+    """
+    text = pl.col(pl.String)
+    frame = frame.with_columns(text.str.replace(_MONEY, "$1"))
+    stripped = text.str.strip_chars()
+    columns = frame.select(stripped).get_columns()
+    if not any(column.str.contains(",", literal=True).any() for column in columns):
+        return frame  # a point alone stands before decimals
+    german, english = (any(each.str.contains(way).any() for each in columns) for way in (_ONLY_GERMAN, _ONLY_ENGLISH))
+    german = german or (separator != "," and not english)
+    if german:
+        points = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+        return frame.with_columns(pl.when(stripped.str.contains(_GERMAN)).then(points).otherwise(text))
+    without = stripped.str.replace_all(",", "", literal=True)
+    return frame.with_columns(pl.when(stripped.str.contains(_ENGLISH)).then(without).otherwise(text))
 
 
 def as_text(source: Path, column: pl.Series) -> pl.Series:
@@ -39,30 +49,6 @@ def as_text(source: Path, column: pl.Series) -> pl.Series:
             f"{source}: column {column.name}: holds {column.dtype}, no text and no numbers. Unpack it first."
         )
     return column.cast(pl.String).str.strip_chars()
-
-
-def parse_dates(source: Path, column: pl.Series) -> pl.Series:
-    """Calendar days, of text that begins with year, month and day (2013-03-01, 2013/03/01, 20130301) or as 31.12.2013.
-
-    A time is dropped.
-
-    Raises:
-        DataError: a date is missing or unreadable; the message names the first such row.
-    """
-    if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
-        days = column.cast(pl.Date, strict=False)
-    else:
-        text = as_text(source, column)
-        dotted = text.set(~text.str.contains(_DOTTED).fill_null(value=False), None).str.replace(_DOTTED, "$1")
-        # The pattern is tried first: strptime alone would take 01/02/2013 by whichever convention fits.
-        days = text.str.replace(_ISO, "$1-$2-$3").str.strptime(pl.Date, "%Y-%m-%d", strict=False)
-        days = days.fill_null(dotted.str.strptime(pl.Date, "%d.%m.%Y", strict=False))
-    if days.null_count():
-        row = int(days.is_null().arg_true()[0])
-        raise DataError(
-            f"{source}: row {row + 1}, column {column.name}: {shown(column[row])} is not a date. Write 2013-03-01."
-        )
-    return days
 
 
 def parse_numbers(source: Path, column: pl.Series) -> pl.Series:

@@ -120,6 +120,8 @@ def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
         "features": json.dumps(panel.features),
         "fingerprint": panel.fingerprint,
     }
+    if panel.origins:
+        about["origins"] = json.dumps(dict(panel.origins))
     header: dict[str, Any] = {"__metadata__": about}
     at = 0
     for name, (kind, dtype) in _DTYPES.items():
@@ -161,7 +163,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
 def _mapped(path: Path, header: dict[str, Any], start: int) -> Panel:
     about = header["__metadata__"]
     features = tuple(json.loads(about["features"]))
-    if features != FEATURES:
+    if features[: len(FEATURES)] != FEATURES:
         raise DataError(f"{path}: the panel has the features {features}, this version wants {FEATURES}. Import again.")
 
     def place(name: str) -> dict[str, Any]:
@@ -180,5 +182,6 @@ def _mapped(path: Path, header: dict[str, Any], start: int) -> Panel:
         instruments=tuple(json.loads(about["instruments"])),
         investable=investable,
         features=features,
+        origins=json.loads(about.get("origins", "{}")),
         fingerprint=about["fingerprint"],
     )

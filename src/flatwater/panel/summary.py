@@ -8,7 +8,7 @@ import numpy as np
 from flatwater.errors import ConfigError
 from flatwater.panel.config import SplitConfig
 from flatwater.panel.panel import Panel
-from flatwater.panel.splits import split_days
+from flatwater.panel.splits import check_episode, split_days
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +41,8 @@ class FeatureSummary:
     """Of the population; None where the panel has no value of it."""
     missing: float
     """Share of cells without a value, warm-up days included."""
+    origin: str
+    """Where an own feature comes from, with its version; empty for what every panel has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,16 +75,22 @@ class PanelSummary:
     splits: list[SplitSummary]
     """Empty where the panel is too short for the default splits."""
     splits_problem: str | None
-    """Why `splits` is empty."""
+    """Why `splits` is empty, or holds no episode."""
     fingerprint: str
     file: str | None
     """The file that the values are mapped from."""
     file_bytes: int | None
 
 
-def summarise(panel: Panel, *, context: int) -> PanelSummary:
-    """Days, instruments, features, splits (default configuration), fingerprint and file of a panel."""
-    splits, problem = _splits(panel, context)
+def summarise(panel: Panel, *, context: int, episode: int) -> PanelSummary:
+    """Days, instruments, features, splits (default configuration), fingerprint and file of a panel.
+
+    Args:
+        panel: a stored one, or one in memory.
+        context: days that are seen before the first is traded.
+        episode: days that a split should hold.
+    """
+    splits, problem = _splits(panel, context, episode)
     file = Path(panel.values.filename) if isinstance(panel.values, np.memmap) and panel.values.filename else None
     return PanelSummary(
         days=len(panel.dates),
@@ -121,14 +129,20 @@ def _feature(panel: Panel, name: str) -> FeatureSummary:
         mean=float(known.mean()) if len(known) else None,
         deviation=float(known.std()) if len(known) else None,
         missing=float(1 - len(known) / values.size),
+        origin=panel.origins.get(name, ""),
     )
 
 
-def _splits(panel: Panel, context: int) -> tuple[list[SplitSummary], str | None]:
+def _splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary], str | None]:
     try:
         splits = split_days(len(panel.dates), context=context, config=SplitConfig())
     except ConfigError as short:
         return [], str(short)
+    problem = None
+    try:
+        check_episode(splits, episode)
+    except ConfigError as short:
+        problem = str(short)
     named = {"train": splits.train, "validation": splits.validation, "holdout": splits.holdout}
     return [
         SplitSummary(
@@ -138,4 +152,4 @@ def _splits(panel: Panel, context: int) -> tuple[list[SplitSummary], str | None]
             days=len(days),
         )
         for name, days in named.items()
-    ], None
+    ], problem

@@ -32,7 +32,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
         ConfigError: the configuration does not fit the panel.
         DataError: the panel lacks a feature.
     """
-    find_features(config.observation_features)
+    find_features(config.observation_features, panel.features)
     setup, run = outline(config, panel)
     owners = nbytes(run)
     plan = planned(owners, lambda: transients(setup, run), config=config, device=device)

@@ -126,7 +126,7 @@ class Trader:
         """
         panel = self.panel_of(prices)
         days = len(panel.dates)
-        seen = torch.from_numpy(observed(panel, find_features(self.features), days, slice(None)))
+        seen = torch.from_numpy(observed(panel, find_features(self.features, panel.features), days, slice(None)))
         return seen[days - self.config.episode.context :].transpose(0, 1)
 
     def panel_of(self, prices: Path | str | Panel) -> Panel:
