@@ -112,13 +112,14 @@ def test_a_choice_is_that_of_the_heads_and_of_torch() -> None:
 
 def test_numbers_are_those_of_torch() -> None:
     given, action = torch.randn(7, 4, generator=rng(0)), torch.randn(7, 2, generator=rng(1))
-    found = Numbers(((-1, 3), (0, 10)), torch.device("cpu")).given(given)
+    actions, noise = Numbers(((-1, 3), (0, 10)), torch.device("cpu")), torch.zeros(7, 2)
+    found = actions.given(given)
     mean = torch.tensor([1.0, 5.0]) + torch.tensor([2.0, 5.0]) * given[:, :2]
     wanted = Independent(Normal(mean, given[:, 2:].clamp(-5, 2).exp() * torch.tensor([2.0, 5.0])), 1)
     assert torch.allclose(found.log_prob(action), wanted.log_prob(action), atol=1e-5)
     assert torch.allclose(found.entropy(), wanted.entropy(), atol=1e-5)
     assert torch.equal(found.likeliest(), mean)
-    drawn = torch.stack([found.draw(each) for each in [rng(2)] for _ in range(4000)])
+    drawn = torch.stack([found.draw(actions.noise_(noise, each)) for each in [rng(2)] for _ in range(4000)])
     assert torch.allclose(drawn.mean(0), mean, atol=0.2 * float(wanted.stddev.max()))
     assert torch.allclose(drawn.std(0), wanted.stddev, rtol=0.1)
 

@@ -118,6 +118,48 @@ def look(
     return student(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
 
+@dataclass(frozen=True)
+class Acted:
+    """One step of each agent."""
+
+    action: Tensor
+    """[B, *action]."""
+    log_prob: Float[Tensor, "B"]
+    value: Float[Tensor, "B"]
+    memory: Float[Tensor, "2 B M"]
+    """After the step."""
+
+
+@torch.no_grad()
+def act(
+    student: Student,
+    weights: Weights,
+    *,
+    obs: Tensor,
+    memory: Float[Tensor, "2 B M"],
+    starts: Bool[Tensor, "B"],
+    noise: Float[Tensor, "B _"],
+    led: tuple[Bool[Tensor, "B"], Tensor] | None,
+) -> Acted:
+    """Act on one observation of each agent, after what the policy remembers.
+
+    Args:
+        student: the network.
+        weights: its weights.
+        obs: [B, *obs].
+        memory: before the step.
+        starts: where an episode begins.
+        noise: what the actions' `noise_` drew for this step.
+        led: whom a teacher leads, and what it does [B, *action]; None where there is no teacher.
+    """
+    seen = look(student, weights, obs=obs, memory=memory, starts=starts)
+    policy = student.actions.given(seen.logits[0])
+    action = policy.draw(noise)
+    if led is not None:
+        action = torch.where(led[0], led[1], action)
+    return Acted(action, policy.log_prob(action), seen.value[0], seen.memory)
+
+
 def bound_weights(student: Student, learner: BlockLearner) -> Weights:
     """The policy's weights by name, sharing the block's storage, which never moves."""
     return {name: view[0] for name, view in views(learner.block, student.layout).items()}
@@ -149,10 +191,10 @@ def assess_(rollout: Rollout, config: BlockConfig) -> None:
 
 @dataclass
 class Weighing:
-    """The weights of the loss's parts, as of this round."""
+    """The weights of the loss's parts, as of this round: 0-d, where the network is."""
 
-    supervision: float
-    reinforcement: float
+    supervision: Float[Tensor, ""]
+    reinforcement: Float[Tensor, ""]
 
 
 def make_update(
@@ -162,7 +204,7 @@ def make_update(
     *,
     rollout: Rollout,
     begun: Float[Tensor, "C 2 B M"],
-    weighing: Callable[[], Weighing],
+    weighing: Weighing,
 ) -> Callable[[int], None]:
     """Bind an update to the learner's storage; what it returns is that of `bind_update`.
 
@@ -172,18 +214,21 @@ def make_update(
         learner: its weights.
         rollout: a block that `assess_` has been through.
         begun: memory before the first step of each sequence.
-        weighing: of this round.
+        weighing: read at each update.
     """
-    agents = begun.shape[2]
-    kept = [name for name in LEARNED_FROM if name in rollout.columns]
-    columns = {name: rollout[name].view(-1, config.unroll, *rollout[name].shape[1:]) for name in kept}
+    agents, home = begun.shape[2], rollout["obs"].device
+    columns = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
+    steps = torch.arange(config.unroll, device="cpu").to(home).unsqueeze(1) * agents
 
     def loss(weights: Weights, sequences: Int[Tensor, "b"]) -> tuple[Tensor, list[Tensor]]:
         place, agent = sequences // agents, sequences % agents
-        there, whose = place.to(rollout["obs"].device), agent.to(rollout["obs"].device)
-        batch = {name: column[there, :, whose].transpose(0, 1).to(begun.device) for name, column in columns.items()}
+        rows = (place * (config.unroll * agents) + agent).to(home) + steps
+        batch = {
+            name: column.index_select(0, rows.flatten()).view(*rows.shape, *column.shape[1:]).to(begun.device)
+            for name, column in columns.items()
+        }
         memory = begun[place, :, agent].transpose(0, 1)
-        return block_loss(config, student, student(weights, batch["obs"], memory, batch["starts"]), batch, weighing())
+        return block_loss(config, student, student(weights, batch["obs"], memory, batch["starts"]), batch, weighing)
 
     return bind_update(config, student.layout, learner, loss)
 

@@ -75,8 +75,7 @@ def bind_update(pace: Pace, layout: Layout, learner: SequenceLearner, loss: Loss
         if part == 0:
             torch.randperm(whole, generator=learner.rng, out=learner.order)
         found, told = loss(weights, learner.order[part * size : (part + 1) * size])
-        for home, grad in zip(homes, torch.autograd.grad(found, list(weights.values())), strict=True):
-            home.copy_(grad)
+        torch._foreach_copy_(homes, torch.autograd.grad(found, list(weights.values())))
         norm, finite = step_()
         learner.sums.add_(torch.stack([*told, norm[0], (~finite[0]).float()]))
         learner.updates += 1

@@ -97,7 +97,8 @@ def _vector(space: gym.Space[Any], name: str) -> Reader:
     size = gym.flatdim(space)
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
-        out[:] = gym.flatten(space, observation)
+        # Gymnasium's flattening of a Box is the same, and takes five times as long.
+        out[:] = np.ravel(observation) if isinstance(space, gym.Box) else gym.flatten(space, observation)
 
     return Reader("vector", (size,), write)
 

@@ -7,9 +7,8 @@ from torch import Tensor
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import RunError
-from flatwater.learners.blocks import bound_weights, look
+from flatwater.learners.blocks import Acted, act, bound_weights, look
 from flatwater.learners.blocks_config import TeachingConfig
-from flatwater.nets.policy import Outlook
 from flatwater.rollouts.block import write_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
 from flatwater.trainers.episodes import begin_, step_
@@ -44,6 +43,9 @@ class Collector:
         self._seen: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in seen]
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
+        self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
+        self._over = run.episodes.over.numpy().reshape(-1)
+        self._alive: list[Array] = list(run.rollout["alive"].numpy())
 
     @property
     def seen_now(self) -> Array:
@@ -64,21 +66,14 @@ class Collector:
             run.begun[t // unroll].copy_(run.memory)
         profile.mark_("store")
         taught = self._teach_(t)
-        seen = self._look(obs, run.starts)
-        policy = self._setup.student.actions.given(seen.logits[0])
-        own = policy.draw(run.generators["actions"])
-        action = own if taught is None else torch.where(run.led.to(own.device), taught.to(own.device), own)
-        action, log_prob, value = (x.to(CPU) for x in (action, policy.log_prob(action), seen.value[0]))
-        run.memory.copy_(seen.memory)
+        acted = self._act(obs, taught)
+        action = acted.action.to(CPU)
+        run.memory.copy_(acted.memory)
         profile.mark_("student")
-        alive = run.episodes.over.logical_not().flatten()
-        write_(rollout, t, action=action, alive=alive, starts=run.starts, log_prob=log_prob, value=value)
+        np.logical_not(self._over, out=self._alive[t])
+        write_(rollout, t, action=action, starts=run.starts, log_prob=acted.log_prob, value=acted.value)
         if taught is not None:
             write_(rollout, t, taught=taught, led=run.led)
-        if t:  # of an agent that was over, the value of what followed is there already
-            before = rollout["next_value"][t - 1]
-            was_over = rollout["terminated"][t - 1] | rollout["truncated"][t - 1]
-            before.copy_(torch.where(was_over, before, value))
         profile.mark_("store")
         chosen = action.view(*self._grid, *action.shape[1:]).numpy()
         ended = step_(self.world, run.episodes, chosen, self._seen[t + 1], self._outcomes[t])
@@ -86,10 +81,12 @@ class Collector:
         run.starts.zero_()
         run.agent_steps += len(action)
         profile.steps += len(action)
-        run.ended[2].add_((run.led & alive).sum())
-        if self._outcomes[t][TRUNCATED].any() or t == len(rollout["value"]) - 1:
+        last = t == len(self._outcomes) - 1
+        if last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
             self._value_(t)
-        if ended.any():
+        if last:
+            self._end_block_()
+        if np.count_nonzero(ended):
             self._end_(ended, self._seen[t + 1])
         profile.mark_("store")
 
@@ -101,10 +98,12 @@ class Collector:
         self._profile.mark_("teacher")
         return taught
 
-    def _look(self, obs: Tensor, starts: Tensor) -> Outlook:
-        run, device = self._run, self._setup.device
-        shown, begins = obs.to(device, non_blocking=True), starts.to(device, non_blocking=True)
-        return look(self._setup.student, self._weights, obs=shown, memory=run.memory, starts=begins)
+    def _act(self, obs: Tensor, taught: Tensor | None) -> Acted:
+        run, student, device = self._run, self._setup.student, self._setup.device
+        noise = student.actions.noise_(self._noise, run.generators["actions"])
+        led = None if taught is None else (run.led.to(device), taught.to(device))
+        shown, begins = obs.to(device, non_blocking=True), run.starts.to(device, non_blocking=True)
+        return act(student, self._weights, obs=shown, memory=run.memory, starts=begins, noise=noise, led=led)
 
     def _begin_block_(self) -> None:
         """The first row is what the last block ended with, and some agents are led."""
@@ -119,9 +118,20 @@ class Collector:
 
     def _value_(self, t: int) -> None:
         """What follows step `t`, before any episode begins anew."""
-        following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1)
-        seen = self._look(following, torch.zeros_like(self._run.starts))
-        self._run.rollout["next_value"][t].copy_(seen.value[0])
+        run, setup = self._run, self._setup
+        following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
+        none = torch.zeros(len(following), dtype=torch.bool, device=setup.device)
+        seen = look(setup.student, self._weights, obs=following, memory=run.memory, starts=none)
+        run.rollout["next_value"][t].copy_(seen.value[0])
+
+    def _end_block_(self) -> None:
+        """What follows a step is worth what the next one saw, but where an agent was over: that is there already."""
+        run, rollout = self._run, self._run.rollout
+        over = rollout["terminated"][:-1] | rollout["truncated"][:-1]
+        known = rollout["next_value"][:-1]
+        known.copy_(torch.where(over, known, rollout["value"][1:]))
+        if self.teacher is not None:
+            run.ended[2].add_((rollout["led"] & rollout["alive"]).sum())
 
     def _end_(self, ended: Array, obs: Array) -> None:
         """Count the episodes of `ended`, bool [E], and begin new ones."""

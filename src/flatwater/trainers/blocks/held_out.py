@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
@@ -33,6 +34,7 @@ class Stage:
         spaces = setup.held_out
         self._taught = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype)
         self._outcome = build_outcome(envs, agents)
+        self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
         self.first_seed = HELD_OUT
 
     def play_(self, player: str, number: int) -> None:
@@ -53,7 +55,7 @@ class Stage:
 
         A student draws, as its teacher's action is one of several. A policy of its own takes the likeliest.
         """
-        run, held = self._run, self._run.held_out
+        held = self._run.held_out
         if player in self.teachers:
             return ask_(self.teachers[player], self.obs, self._taught).numpy()
         if first:
@@ -63,9 +65,12 @@ class Stage:
         seen = look(self._setup.student, self._weights, obs=obs, memory=held.memory, starts=starts)
         held.memory.copy_(seen.memory)
         policy = self._setup.student.actions.given(seen.logits[0])
-        chosen = policy.draw(run.generators["held out actions"]) if self._setup.taught else policy.likeliest()
+        chosen = policy.draw(self._drawn()) if self._setup.taught else policy.likeliest()
         action = chosen.to(CPU)
         return action.view(*self._grid, *action.shape[1:]).numpy()
+
+    def _drawn(self) -> Tensor:
+        return self._setup.student.actions.noise_(self._noise, self._run.generators["held out actions"])
 
     def _begin_(self, which: Array) -> None:
         seeds = self.first_seed + np.arange(self._grid[0], dtype=np.int64)
