@@ -26,6 +26,7 @@ ENVS = {
     "own numbers": ("--env", "own_world:Aim"),
     "own tokens": ("--env", "own_world:Tokens", "--wrapped.form", "tokens", "--student.rows", "64"),
     "own world": ("--env", "own_world:Pairs"),
+    "compiled": ("--env", "gymnasium:CartPole-v1", "--learner.compile"),
     "with a memory": ("--env", "own_world:Pairs", "--student.memory", "8", "--learner.unroll", "4"),
 }
 
@@ -59,6 +60,19 @@ def test_resumed_it_ends_as_if_it_had_not_stopped(env: tuple[str, ...]) -> None:
     assert json.loads(Path("cut", "result.json").read_text()) == whole
     ends = [list_checkpoints(Path(run, "checkpoints"))[-1].leaves for run in ("whole", "cut")]
     assert ends[0] == ends[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", [ENVS["named"], ENVS["numbers"]])
+def test_a_compiled_update_is_the_same_function(env: tuple[str, ...]) -> None:
+    found = {}
+    for name, options in {"eager": (), "compiled": ("--learner.compile",)}.items():
+        train(name, 1, *env, "--learner.epochs", "1", *options)
+        found[name] = json.loads(Path(name, "metrics.jsonl").read_text().splitlines()[0])
+    learned = [key for key in found["eager"] if key.startswith("train/") and key != "train/sps"]
+    assert [found["compiled"][key] for key in learned] == pytest.approx(
+        [found["eager"][key] for key in learned], rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("env", [ENVS["numbers"], ENVS["own tokens"], ENVS["with a memory"]])

@@ -124,8 +124,8 @@ class Acted:
 
     action: Tensor
     """[B, *action]."""
-    log_prob: Float[Tensor, "B"]
-    value: Float[Tensor, "B"]
+    judged: tuple[Float[Tensor, "B"], Float[Tensor, "B"]] | None
+    """The action's log-probability, and the value of what was seen; None where `judge_` writes both."""
     memory: Float[Tensor, "2 B M"]
     """After the step."""
 
@@ -152,12 +152,34 @@ def act(
         noise: what the actions' `noise_` drew for this step.
         led: whom a teacher leads, and what it does [B, *action]; None where there is no teacher.
     """
-    seen = look(student, weights, obs=obs, memory=memory, starts=starts)
-    policy = student.actions.given(seen.logits[0])
+    choice = student.choose(weights, obs, memory, starts)
+    policy = student.actions.given(choice.logits)
     action = policy.draw(noise)
     if led is not None:
         action = torch.where(led[0], led[1], action)
-    return Acted(action, policy.log_prob(action), seen.value[0], seen.memory)
+    judged = None if choice.value is None else (policy.log_prob(action), choice.value)
+    return Acted(action, judged, choice.memory)
+
+
+@torch.no_grad()
+def judge_(student: Student, weights: Weights, rollout: Rollout, *, memory: Float[Tensor, "2 B M"], parts: int) -> None:
+    """Write the log-probabilities and the values of a block of a policy that remembers nothing.
+
+    Args:
+        student: the network.
+        weights: those that acted.
+        rollout: whose `obs` and `action` are written.
+        memory: without cells.
+        parts: in which it is done, for no more room than an update takes.
+    """
+    columns = [rollout[name].flatten(0, 1) for name in ("obs", "action", "log_prob", "value")]
+    size = len(columns[0]) // parts
+    for obs, action, log_prob, value in zip(*(column.split(size) for column in columns), strict=True):
+        starts = torch.zeros(len(obs), dtype=torch.bool, device=memory.device)
+        of = memory.new_zeros(2, len(obs), 0)
+        seen = look(student, weights, obs=obs.to(memory.device), memory=of, starts=starts)
+        log_prob.copy_(student.actions.given(seen.logits[0]).log_prob(action.to(memory.device)))
+        value.copy_(seen.value[0])
 
 
 def bound_weights(student: Student, learner: BlockLearner) -> Weights:
@@ -230,7 +252,7 @@ def make_update(
         memory = begun[place, :, agent].transpose(0, 1)
         return block_loss(config, student, student(weights, batch["obs"], memory, batch["starts"]), batch, weighing)
 
-    return bind_update(config, student.layout, learner, loss)
+    return bind_update(config, student.layout, learner, loss, graph=config.compile)
 
 
 LEARNED_FROM = (

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, bind_step
+from flatwater.algorithms.api import compiled
 from flatwater.errors import require
 from flatwater.nets.stack import Layout, views
 
@@ -53,8 +54,17 @@ Loss = Callable[[Weights, Int[Tensor, "b"]], tuple[Float[Tensor, ""], Sequence[T
 """Of some of the sequences: what is minimised, and 0-d tensors to be summed."""
 
 
-def bind_update(pace: Pace, layout: Layout, learner: SequenceLearner, loss: Loss) -> Callable[[int], None]:
+def bind_update(
+    pace: Pace, layout: Layout, learner: SequenceLearner, loss: Loss, *, graph: bool = False
+) -> Callable[[int], None]:
     """Bind an update to the learner's storage.
+
+    Args:
+        pace: how often and how far it steps.
+        layout: of the weights.
+        learner: what learns.
+        loss: a pure function; where it reads a number that changes, that is a tensor.
+        graph: whether loss and gradient are compiled.
 
     Returns:
         `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences anew.
@@ -70,14 +80,20 @@ def bind_update(pace: Pace, layout: Layout, learner: SequenceLearner, loss: Loss
     homes = [home[0] for home in views(learner.adam.grad, layout).values()]
     step_ = bind_step(learner.block, learner.adam, lr=pace.lr, weight_decay=0.0, clip=pace.grad_clip)
 
+    def gradients_(sequences: Int[Tensor, "b"]) -> Tensor:
+        found, told = loss(weights, sequences)
+        torch._foreach_copy_(homes, torch.autograd.grad(found, list(weights.values())))
+        return torch.stack(list(told))
+
+    learn_ = compiled(gradients_, wanted=graph and not learner.block.is_meta)  # a plan does without the compiler
+
     def update_(number: int) -> None:
         part, size = number % parts, whole // parts
         if part == 0:
             torch.randperm(whole, generator=learner.rng, out=learner.order)
-        found, told = loss(weights, learner.order[part * size : (part + 1) * size])
-        torch._foreach_copy_(homes, torch.autograd.grad(found, list(weights.values())))
+        told = learn_(learner.order[part * size : (part + 1) * size])
         norm, finite = step_()
-        learner.sums.add_(torch.stack([*told, norm[0], (~finite[0]).float()]))
+        learner.sums.add_(torch.cat([told, norm, ~finite]))
         learner.updates += 1
 
     return update_

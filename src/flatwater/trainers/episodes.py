@@ -86,7 +86,7 @@ def step_(world: World, episodes: Episodes, actions: Array, obs: Array, outcome:
     paid += reward
     np.logical_or(over, terminated, out=over)
     np.logical_or(over, truncated, out=over)
-    return np.asarray(over.all(1))
+    return np.asarray(np.logical_and.reduce(over, 1))
 
 
 def count_(

@@ -7,7 +7,7 @@ from torch import Tensor
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import RunError
-from flatwater.learners.blocks import Acted, act, bound_weights, look
+from flatwater.learners.blocks import Acted, act, bound_weights, judge_, look
 from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.rollouts.block import write_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
@@ -71,7 +71,9 @@ class Collector:
         run.memory.copy_(acted.memory)
         profile.mark_("student")
         np.logical_not(self._over, out=self._alive[t])
-        write_(rollout, t, action=action, starts=run.starts, log_prob=acted.log_prob, value=acted.value)
+        write_(rollout, t, action=action, starts=run.starts)
+        if acted.judged is not None:
+            write_(rollout, t, log_prob=acted.judged[0], value=acted.judged[1])
         if taught is not None:
             write_(rollout, t, taught=taught, led=run.led)
         profile.mark_("store")
@@ -126,7 +128,10 @@ class Collector:
 
     def _end_block_(self) -> None:
         """What follows a step is worth what the next one saw, but where an agent was over: that is there already."""
-        run, rollout = self._run, self._run.rollout
+        run, rollout, student = self._run, self._run.rollout, self._setup.student
+        if not student.policy.cells:
+            parts = self._setup.config.learner.minibatches
+            judge_(student, self._weights, rollout, memory=run.memory, parts=parts)
         over = rollout["terminated"][:-1] | rollout["truncated"][:-1]
         known = rollout["next_value"][:-1]
         known.copy_(torch.where(over, known, rollout["value"][1:]))

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.learners.blocks import bound_weights, look
+from flatwater.learners.blocks import bound_weights
 from flatwater.trainers.blocks.collect import ask_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
 from flatwater.trainers.episodes import begin_, build_outcome, count_
@@ -62,9 +62,10 @@ class Stage:
             held.memory.zero_()
         obs = held.obs.to(self._setup.device)
         starts = torch.zeros(len(held.obs), dtype=torch.bool, device=self._setup.device)
-        seen = look(self._setup.student, self._weights, obs=obs, memory=held.memory, starts=starts)
-        held.memory.copy_(seen.memory)
-        policy = self._setup.student.actions.given(seen.logits[0])
+        with torch.no_grad():
+            choice = self._setup.student.choose(self._weights, obs, held.memory, starts)
+        held.memory.copy_(choice.memory)
+        policy = self._setup.student.actions.given(choice.logits)
         chosen = policy.draw(self._drawn()) if self._setup.taught else policy.likeliest()
         action = chosen.to(CPU)
         return action.view(*self._grid, *action.shape[1:]).numpy()
