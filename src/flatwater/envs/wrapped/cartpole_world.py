@@ -1,8 +1,8 @@
 """Gymnasium's CartPole, all copies in one call: its own vector environment, begun as its single one begins.
 
-Of Gymnasium's environments this is the only one that it also ships vectorised in NumPy. That one shares a generator among
-its copies and begins their episodes by itself; here an episode follows from its seed, so the state that the single
-environment draws from the seed is put into its column. From there on both compute the same.
+Of Gymnasium's environments this is the only one that it also ships vectorised in NumPy. That one shares a generator
+among its copies and begins their episodes by itself; here an episode follows from its seed, so the state that the
+single environment draws from the seed is put into its column. From there on both compute the same.
 """
 
 from typing import cast

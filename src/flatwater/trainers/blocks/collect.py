@@ -7,7 +7,7 @@ from torch import Tensor
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import RunError
-from flatwater.learners.blocks import Acted, act, bound_weights, judge_, look
+from flatwater.learners.blocks import act, bound_weights, judge_, look
 from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.rollouts.block import write_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
@@ -44,8 +44,9 @@ class Collector:
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
         self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
-        self._over = run.episodes.over.numpy().reshape(-1)
-        self._alive: list[Array] = list(run.rollout["alive"].numpy())
+        self._over, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
+        kept = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
+        self._kept: list[tuple[Array, Array, Array]] = list(zip(*kept, strict=True))
 
     @property
     def seen_now(self) -> Array:
@@ -56,31 +57,20 @@ class Collector:
 
     def step_(self, t: int) -> None:
         """Step `t` of the block: teacher and policy act, one of them is executed, and the step goes to row `t`."""
-        run, rollout, profile = self._run, self._run.rollout, self._profile
+        run, profile = self._run, self._profile
         profile.begin_()
         if t == 0:
             profile.clear_()
             self._begin_block_()
-        obs, unroll = rollout["obs"][t], self._setup.config.learner.unroll
-        if t % unroll == 0:
-            run.begun[t // unroll].copy_(run.memory)
-        profile.mark_("store")
         taught = self._teach_(t)
-        acted = self._act(obs, taught)
-        action = acted.action.to(CPU)
-        run.memory.copy_(acted.memory)
-        profile.mark_("student")
-        np.logical_not(self._over, out=self._alive[t])
-        write_(rollout, t, action=action, starts=run.starts)
-        if acted.judged is not None:
-            write_(rollout, t, log_prob=acted.judged[0], value=acted.judged[1])
+        action = self._act_(t, taught)
         if taught is not None:
-            write_(rollout, t, taught=taught, led=run.led)
-        profile.mark_("store")
-        chosen = action.view(*self._grid, *action.shape[1:]).numpy()
+            write_(run.rollout, t, taught=taught, led=run.led)
+        profile.mark_("student")
+        chosen = action.reshape(*self._grid, *action.shape[1:])
         ended = step_(self.world, run.episodes, chosen, self._seen[t + 1], self._outcomes[t])
         profile.mark_("env")
-        run.starts.zero_()
+        self._starts[...] = False
         run.agent_steps += len(action)
         profile.steps += len(action)
         last = t == len(self._outcomes) - 1
@@ -100,12 +90,23 @@ class Collector:
         self._profile.mark_("teacher")
         return taught
 
-    def _act(self, obs: Tensor, taught: Tensor | None) -> Acted:
+    def _act_(self, t: int, taught: Tensor | None) -> Array:
+        """Write what the policy, or its teacher, does in step `t`, [B, *action]."""
         run, student, device = self._run, self._setup.student, self._setup.device
+        if student.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
+            run.begun[t // unroll].copy_(run.memory)
         noise = student.actions.noise_(self._noise, run.generators["actions"])
         led = None if taught is None else (run.led.to(device), taught.to(device))
-        shown, begins = obs.to(device, non_blocking=True), run.starts.to(device, non_blocking=True)
-        return act(student, self._weights, obs=shown, memory=run.memory, starts=begins, noise=noise, led=led)
+        obs, begins = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
+        acted = act(student, self._weights, obs=obs, memory=run.memory, starts=begins, noise=noise, led=led)
+        action, alive, starts = self._kept[t]
+        action[...] = acted.action.to(CPU).numpy()
+        np.logical_not(self._over, out=alive)
+        starts[...] = self._starts
+        if acted.judged is not None:
+            write_(run.rollout, t, log_prob=acted.judged[0], value=acted.judged[1])
+            run.memory.copy_(acted.memory)
+        return action
 
     def _begin_block_(self) -> None:
         """The first row is what the last block ended with, and some agents are led."""
@@ -148,7 +149,7 @@ class Collector:
         begin_(self.world, episodes, ended, seeds, obs)
         if self.teacher is not None:
             self.teacher.begin_(ended)
-        run.starts.copy_(which.repeat_interleave(self._grid[1]))
+        self._starts[...] = ended.repeat(self._grid[1])
 
 
 COLLECT = 1
