@@ -221,17 +221,15 @@ def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Dra
     return [lambda _low, _high: batch]
 
 
-def compiled(function: Callable[..., T], *bound: Any, wanted: bool) -> Callable[..., T]:  # noqa: ANN401
-    """The function with its first arguments bound, as one graph where that is `wanted`."""
+def compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401
+    """The function with its first arguments bound, as one graph where the configuration asks for it."""
 
     def eager(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)
         return function(*bound, *given)
 
-    if not wanted:
+    if not config.compile:
         return eager
-    # torch's own tanh takes three times as long as an exponential, which is what its formula needs.
-    options = {"cpp.use_decompose_tanh": True}
-    graph = torch.compile(eager, fullgraph=True, dynamic=False, options=options)
+    graph = torch.compile(eager, fullgraph=True, dynamic=False)
 
     def call(*given: Any) -> T:  # noqa: ANN401
         # Inside the call, as it is traced at the first one and again where shapes change.

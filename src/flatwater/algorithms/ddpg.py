@@ -169,8 +169,8 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups:
     critic_homes = {
         span: [views(adam.grad[slice(*span)], nets.critic.layout) for adam in members.critic_adams] for span in groups
     }
-    learn_critics = compiled(critic_gradients, config, nets, wanted=config.compile)
-    learn_actor = compiled(actor_gradients, config, nets, wanted=config.compile)
+    learn_critics = compiled(config, critic_gradients, config, nets)
+    learn_actor = compiled(config, actor_gradients, config, nets)
     actor_step_, *critic_steps = bind_steps(config, members)
     delay = config.own.policy_delay if isinstance(config.own, TD3Config) else 1
 

@@ -120,7 +120,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
         loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, known.threshold)
         return loss.detach(), gradients(loss / config.micro_batches, own)
 
-    learn = compiled(learn, wanted=config.compile)
+    learn = compiled(config, learn)
 
     def update_(draws: Sequence[Draw]) -> None:
         for span in groups:

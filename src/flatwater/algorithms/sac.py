@@ -222,8 +222,8 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups:
     tally, count, own = members.tally, config.micro_batches, config.own
     weights = {span: weights_of(members, nets, span) for span in groups}
     homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}
-    learn_critics = compiled(critic_gradients, config, nets, wanted=config.compile)
-    learn_actor = compiled(actor_gradients, config, nets, wanted=config.compile)
+    learn_critics = compiled(config, critic_gradients, config, nets)
+    learn_actor = compiled(config, actor_gradients, config, nets)
     step_ = bind_steps(config, members)
 
     def critics_(span: Span, batch: Batch, *, first: bool) -> Tensor:

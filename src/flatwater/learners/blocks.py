@@ -16,6 +16,7 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, build_adam
 from flatwater.learners.blocks_config import BlockConfig
+from flatwater.learners.graph import as_graph
 from flatwater.learners.losses import clipped_loss, clipped_value_loss
 from flatwater.learners.ppo import DEVIATION_EPSILON
 from flatwater.learners.returns import gae
@@ -124,41 +125,40 @@ class Acted:
 
     action: Tensor
     """[B, *action]."""
-    judged: tuple[Float[Tensor, "B"], Float[Tensor, "B"]] | None
-    """The action's log-probability, and the value of what was seen; None where `judge_` writes both."""
     memory: Float[Tensor, "2 B M"]
     """After the step."""
+    log_prob: Float[Tensor, "B"] | None = None
+    """Of the action; None where `judge_` writes it, and the value of what was seen."""
+    value: Float[Tensor, "B"] | None = None
 
 
-@torch.no_grad()
-def act(
-    student: Student,
-    weights: Weights,
-    *,
-    obs: Tensor,
-    memory: Float[Tensor, "2 B M"],
-    starts: Bool[Tensor, "B"],
-    noise: Float[Tensor, "B _"],
-    led: tuple[Bool[Tensor, "B"], Tensor] | None,
-) -> Acted:
-    """Act on one observation of each agent, after what the policy remembers.
+def make_act(config: BlockConfig, student: Student, learner: BlockLearner) -> Callable[..., Acted]:
+    """Bind a step of each agent to the learner's weights.
 
-    Args:
-        student: the network.
-        weights: its weights.
-        obs: [B, *obs].
-        memory: before the step.
-        starts: where an episode begins.
-        noise: what the actions' `noise_` drew for this step.
-        led: whom a teacher leads, and what it does [B, *action]; None where there is no teacher.
+    Returns:
+        `act(obs, memory, starts, noise, *led)`, of observations [B, *obs], of what was remembered before them
+        [2, B, M], of where an episode begins [B], of what the actions' `noise_` drew, and, where there is a teacher, of
+        whom it leads [B] and of what it does [B, *action].
     """
-    choice = student.choose(weights, obs, memory, starts)
-    policy = student.actions.given(choice.logits)
-    action = policy.draw(noise)
-    if led is not None:
-        action = torch.where(led[0], led[1], action)
-    judged = None if choice.value is None else (policy.log_prob(action), choice.value)
-    return Acted(action, judged, choice.memory)
+    weights = bound_weights(student, learner)
+
+    def step(*given: Tensor) -> tuple[Tensor, ...]:
+        obs, memory, starts, noise, *led = given[len(weights) :]
+        choice = student.choose(dict(zip(weights, given, strict=False)), obs, memory, starts)
+        policy = student.actions.given(choice.logits)
+        action = policy.draw(noise)
+        if led:
+            action = torch.where(led[0], led[1], action)
+        judged = () if choice.value is None else (policy.log_prob(action), choice.value)
+        return action, choice.memory, *judged
+
+    graph = as_graph(torch.no_grad()(step), wanted=config.compile)
+
+    def act(*given: Tensor) -> Acted:
+        action, memory, *judged = graph(*weights.values(), *given)
+        return Acted(action, memory, *judged)
+
+    return act
 
 
 @torch.no_grad()
@@ -239,20 +239,23 @@ def make_update(
         weighing: read at each update.
     """
     agents, home = begun.shape[2], rollout["obs"].device
-    columns = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
+    names = [name for name in LEARNED_FROM if name in rollout.columns]
+    reads = {name: rollout[name].flatten(0, 1) for name in names}
+    reads |= {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
     steps = torch.arange(config.unroll, device="cpu").to(home).unsqueeze(1) * agents
 
-    def loss(weights: Weights, sequences: Int[Tensor, "b"]) -> tuple[Tensor, list[Tensor]]:
+    def loss(weights: Weights, reads: Mapping[str, Tensor], sequences: Int[Tensor, "b"]) -> tuple[Tensor, list[Tensor]]:
+        begun, weighing = reads["begun"], Weighing(reads["supervision"], reads["reinforcement"])
         place, agent = sequences // agents, sequences % agents
         rows = (place * (config.unroll * agents) + agent).to(home) + steps
         batch = {
-            name: column.index_select(0, rows.flatten()).view(*rows.shape, *column.shape[1:]).to(begun.device)
-            for name, column in columns.items()
+            name: reads[name].index_select(0, rows.flatten()).unflatten(0, rows.shape).to(begun.device)
+            for name in names
         }
         memory = begun[place, :, agent].transpose(0, 1)
         return block_loss(config, student, student(weights, batch["obs"], memory, batch["starts"]), batch, weighing)
 
-    return bind_update(config, student.layout, learner, loss, graph=config.compile)
+    return bind_update(config, student.layout, learner, loss, reads, graph=config.compile)
 
 
 LEARNED_FROM = (

@@ -7,7 +7,7 @@ from torch import Tensor
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import RunError
-from flatwater.learners.blocks import act, bound_weights, judge_, look
+from flatwater.learners.blocks import bound_weights, judge_, look, make_act
 from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.rollouts.block import write_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
@@ -36,6 +36,7 @@ class Collector:
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
+        self._act = make_act(setup.config.learner, setup.student, run.learner)
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
@@ -96,15 +97,15 @@ class Collector:
         if student.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
             run.begun[t // unroll].copy_(run.memory)
         noise = student.actions.noise_(self._noise, run.generators["actions"])
-        led = None if taught is None else (run.led.to(device), taught.to(device))
+        led = () if taught is None else (run.led.to(device), taught.to(device))
         obs, begins = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
-        acted = act(student, self._weights, obs=obs, memory=run.memory, starts=begins, noise=noise, led=led)
+        acted = self._act(obs, run.memory, begins, noise, *led)
         action, alive, starts = self._kept[t]
         action[...] = acted.action.to(CPU).numpy()
         np.logical_not(self._over, out=alive)
         starts[...] = self._starts
-        if acted.judged is not None:
-            write_(run.rollout, t, log_prob=acted.judged[0], value=acted.judged[1])
+        if acted.log_prob is not None and acted.value is not None:
+            write_(run.rollout, t, log_prob=acted.log_prob, value=acted.value)
             run.memory.copy_(acted.memory)
         return action
 
