@@ -174,7 +174,7 @@ def judge_(student: Student, weights: Weights, rollout: Rollout, *, memory: Floa
     """
     columns = [rollout[name].flatten(0, 1) for name in ("obs", "action", "log_prob", "value")]
     size = len(columns[0]) // parts
-    for obs, action, log_prob, value in zip(*(column.split(size) for column in columns), strict=True):
+    for obs, action, log_prob, value in zip(*(torch.split(column, size) for column in columns), strict=True):
         starts = torch.zeros(len(obs), dtype=torch.bool, device=memory.device)
         of = memory.new_zeros(2, len(obs), 0)
         seen = look(student, weights, obs=obs.to(memory.device), memory=of, starts=starts)
@@ -249,7 +249,7 @@ def make_update(
         place, agent = sequences // agents, sequences % agents
         rows = (place * (config.unroll * agents) + agent).to(home) + steps
         batch = {
-            name: reads[name].index_select(0, rows.flatten()).unflatten(0, rows.shape).to(begun.device)
+            name: reads[name].index_select(0, rows.flatten()).view(*rows.shape, *reads[name].shape[1:]).to(begun.device)
             for name in names
         }
         memory = begun[place, :, agent].transpose(0, 1)

