@@ -82,7 +82,6 @@ def bind_update(
     """
     whole, parts = len(learner.order), pace.minibatches
     require(whole % parts == 0, "learner.minibatches", parts, f"a divisor of {whole} sequences")
-    # A gradient for each weight, none of the block's length.
     weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, layout).items()}
     step_ = bind_step(learner.block, learner.adam, lr=pace.lr, weight_decay=0.0, clip=pace.grad_clip)
 
