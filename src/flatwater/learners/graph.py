@@ -1,8 +1,8 @@
 """A pure function of tensors as one compiled call.
 
 It is traced once, on its first arguments, and called without guards: what it reads never changes its shape, and what it
-writes are its results alone. That takes a third of the time of `torch.compile`, whose guards cost as much as a small
-network.
+writes are its results alone. That takes a third to a half of the time of `torch.compile`, whose guards cost as much as
+a small network.
 """
 
 from collections.abc import Callable
