@@ -244,7 +244,7 @@ def test_episodes_without_steps_are_refused() -> None:
 
 
 def test_a_copy_is_closed_with_its_world() -> None:
-    world = build("gymnasium:CartPole-v1", envs=1)
+    world = build("gymnasium:Acrobot-v1", envs=1)
     assert isinstance(world, GymnasiumWorld)
     closed = []
     world.copies[0] = _Closing(world.copies[0], closed)
