@@ -1,19 +1,23 @@
 """PPO beside Stable-Baselines3's, on the same environments, with the same steps, epochs and layers, in one program.
 
     python benchmarks/bench_ppo.py [--envs CartPole-v1 Acrobot-v1] [--seeds 0 1 2 3 4] [--steps N] [--json]
+    python benchmarks/bench_ppo.py --speed                          speed alone
 
-Needs Stable-Baselines3 (`pip install -e .[compare]`). Both get 8 copies that are stepped one after another, blocks of
-128 steps, two layers of 64, discount 0.99 and lambda 0.95, and one thread. Returns are means over 40 episodes of other
-seeds with the likeliest action, after the same agent steps; each has its own default rates and passes (4 epochs of 4
-minibatches of the library, which are near its defaults). Speed is agent steps for each second of CPU time of training,
-without evaluation, of both with 4 epochs of 4 minibatches: the two are timed in turns, and the median of their ratios
-counts. Both spend most of it in Gymnasium's and torch's calls, so it varies with the machine.
+Needs Stable-Baselines3 (`pip install -e .[compare]`), and Box2D for LunarLander. Both get 8 copies that are stepped one
+after another, blocks of 128 steps, two layers of 64, discount 0.99 and lambda 0.95, and one thread. Returns are means
+over 40 episodes of other seeds with the likeliest action, after the same agent steps; each has its own default rates
+and passes (4 epochs of 4 minibatches of the library, which are near its defaults). Speed is agent steps for each second
+of CPU time of training, without evaluation, of both with 4 epochs of 4 minibatches, `learner.compile` beside it, and
+the example world on arrays (`examples/cartpole_tensors.py`) beside CartPole: all are timed in turns, and the median of
+the ratios counts. Both spend most of it in Gymnasium's and torch's calls, so it varies with the machine.
 """
 
 import argparse
 import json
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
@@ -36,19 +40,21 @@ from flatwater.trainers.blocks.config import ComparisonConfig
 from flatwater.trainers.loop import train_
 
 ENVS, BLOCK, EPISODES = 8, 128, 40
-TURNS, BLOCKS = 9, 4
-"""Turns in which both are timed, and the blocks of each."""
+TURNS, BLOCKS = 10, 4
+"""Turns in which all are timed, and the blocks of each."""
+ARRAYS, WIDE = "cartpole_tensors:CartPole", (8, 64, 256)
+"""The example world, and its copies."""
 NEVER = 1 << 20
 """Rounds between two evaluations: there is none, and none is counted."""
 JUDGED = 1 << 31
 """First seed of the episodes that the returns are taken on."""
 
 
-def own(name: str, seed: int, learner: BlockConfig) -> BlocksRun:
+def own(env: str, seed: int, learner: BlockConfig, envs: int = ENVS) -> BlocksRun:
     """A run of `train ppo` with its defaults, apart from how it learns."""
     evaluation = ComparisonConfig(envs=EPISODES, every=NEVER)
-    config = PpoRunConfig(env=f"gymnasium:{name}", seed=seed, threads=1, evaluation=evaluation, learner=learner)
-    assert (config.envs, config.block) == (ENVS, BLOCK)
+    config = PpoRunConfig(env=env, seed=seed, envs=envs, threads=1, evaluation=evaluation, learner=learner)
+    assert config.block == BLOCK
     run = compose(config)
     train_(run.trainer, 1, Silent())  # the baselines are played in the first round, and nothing of it is counted
     return run
@@ -66,7 +72,7 @@ def library(name: str, seed: int) -> Any:  # noqa: ANN401  (it ships no types)
 
 def compare(name: str, seed: int, steps: int) -> dict[str, float]:
     """Train both, and judge them."""
-    ours, theirs, blocks = own(name, seed, BlockConfig()), library(name, seed), steps // (ENVS * BLOCK)
+    ours, theirs, blocks = own(f"gymnasium:{name}", seed, BlockConfig()), library(name, seed), steps // (ENVS * BLOCK)
     spent, start = [], time.process_time()
     for train in (
         lambda: train_(ours.trainer, 1 + blocks, Silent()),
@@ -87,20 +93,28 @@ def compare(name: str, seed: int, steps: int) -> dict[str, float]:
 
 
 def speed(name: str) -> dict[str, float]:
-    """Agent steps per CPU second of both, with the same passes, in turns."""
-    ours, theirs, turns = own(name, 0, BlockConfig(epochs=4, minibatches=4)), library(name, 0), []
+    """Agent steps per CPU second of all, with the same passes, in turns."""
+    passes = BlockConfig(epochs=4, minibatches=4)
+    graph, env = replace(passes, compile=True), f"gymnasium:{name}"
+    runs = {"own": own(env, 0, passes), "own, compiled": own(env, 0, graph)}
+    if name == "CartPole-v1":
+        runs |= {f"arrays, compiled, {envs} copies": own(ARRAYS, 0, graph, envs) for envs in WIDE}
+    theirs = library(name, 0)
+    took: dict[str, list[float]] = {key: [] for key in (*runs, "library")}
     for turn in range(TURNS):
+        for key, run in runs.items():
+            start = time.process_time()
+            train_(run.trainer, 1 + (turn + 1) * BLOCKS, Silent())
+            took[key].append((time.process_time() - start) / (BLOCKS * BLOCK * run.config.envs))
         start = time.process_time()
-        train_(ours.trainer, 1 + (turn + 1) * BLOCKS, Silent())
-        between = time.process_time()
         theirs.learn(BLOCKS * ENVS * BLOCK, reset_num_timesteps=False)
-        turns.append((between - start, time.process_time() - between))
-    steps = BLOCKS * ENVS * BLOCK
-    return {
-        "steps per CPU second, own": median(steps / took for took, _ in turns),
-        "steps per CPU second, library": median(steps / took for _, took in turns),
-        "times as fast": median(theirs_took / took for took, theirs_took in turns),
-    }
+        took["library"].append((time.process_time() - start) / (BLOCKS * ENVS * BLOCK))
+    # The first turn compiles, and counts to nobody.
+    found = {f"steps per CPU second, {key}": median(1 / each for each in took[key][1:]) for key in took}
+    for key in runs:
+        ratios = [theirs / mine for mine, theirs in zip(took[key][1:], took["library"][1:], strict=True)]
+        found |= {f"times as fast, {key}": median(ratios)}
+    return found
 
 
 def main() -> None:
@@ -109,14 +123,16 @@ def main() -> None:
     parser.add_argument("--envs", nargs="+", default=["CartPole-v1", "Acrobot-v1"], help="Gymnasium's names")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--steps", type=int, default=51_200, help="of all copies together")
+    parser.add_argument("--speed", action="store_true", help="no returns")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    found = {}
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    found: dict[str, dict[str, list[float]]] = {}
     for name in given.envs:
         gymnasium.spec(name)
-        runs = [compare(name, seed, given.steps) for seed in given.seeds]
-        found[name] = {key: [run[key] for run in runs] for key in runs[0]}
+        runs = [] if given.speed else [compare(name, seed, given.steps) for seed in given.seeds]
+        found[name] = {key: [run[key] for run in runs] for key in (runs[0] if runs else ())}
         found[name] |= {key: [value] for key, value in speed(name).items()}
         if not given.json:
             for key, values in found[name].items():

@@ -96,8 +96,9 @@ class ListedTeaching:
         seen = self.look()
         choice = self.student.actions.given(seen.logits[0])
         self.memory = seen.memory
+        noise = self.student.actions.noise_(torch.empty_like(seen.logits[0]), self.rng)
         told = torch.from_numpy(taught).flatten()
-        action = torch.where(led, told, choice.draw(self.rng))
+        action = torch.where(led, told, choice.draw(noise))
         reward, over = np.zeros(shape, np.float32), np.zeros((2, *shape), np.bool_)
         self.world.step_(action.view(shape).numpy(), self.obs, reward, *over)
         self.starts = torch.zeros_like(self.starts)
@@ -128,7 +129,7 @@ class ListedTeaching:
                 batch = {name: column[place, :, agent].transpose(0, 1) for name, column in cut.items()}
                 memory = begun[place, :, agent].transpose(0, 1)
                 seen = self.student(self.weights, batch["obs"], memory, batch["starts"])
-                loss, _ = block_loss(config, self.student, seen, batch, Weighing(1.0, 0.0))
+                loss, _ = block_loss(config, self.student, seen, batch, Weighing(torch.ones(()), torch.zeros(())))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 torch.nn.utils.clip_grad_norm_(self.weights.values(), config.grad_clip)

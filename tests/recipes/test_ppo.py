@@ -1,6 +1,7 @@
 """PPO in any environment: one that Gymnasium names, a class of a user's, a world; a choice from a list, or numbers."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -61,6 +62,30 @@ def test_resumed_it_ends_as_if_it_had_not_stopped(env: tuple[str, ...]) -> None:
     assert ends[0] == ends[1]
 
 
+COMPILES = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, while it loads its compiler
+]
+
+
+@pytest.mark.parametrize("env", [pytest.param(ENVS["named"], marks=COMPILES)])
+def test_compiled_and_resumed_it_ends_as_if_it_had_not_stopped(env: tuple[str, ...]) -> None:
+    test_resumed_it_ends_as_if_it_had_not_stopped((*env, "--learner.compile"))
+
+
+@pytest.mark.parametrize("env", [pytest.param(ENVS[name], marks=COMPILES) for name in ("named", "numbers")])
+def test_a_compiled_update_is_the_same_function(env: tuple[str, ...]) -> None:
+    found = {}
+    for name, options in {"eager": (), "compiled": ("--learner.compile",)}.items():
+        train(name, 1, *env, "--learner.epochs", "1", *options)
+        found[name] = json.loads(Path(name, "metrics.jsonl").read_text().splitlines()[0])
+    learned = [key for key in found["eager"] if key.startswith("train/") and key != "train/sps"]
+    assert [found["compiled"][key] for key in learned] == pytest.approx(
+        [found["eager"][key] for key in learned], rel=1e-4
+    )
+
+
 @pytest.mark.parametrize("env", [ENVS["numbers"], ENVS["own tokens"], ENVS["with a memory"]])
 def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
     config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *env]).settings()
@@ -112,13 +137,14 @@ def test_a_choice_is_that_of_the_heads_and_of_torch() -> None:
 
 def test_numbers_are_those_of_torch() -> None:
     given, action = torch.randn(7, 4, generator=rng(0)), torch.randn(7, 2, generator=rng(1))
-    found = Numbers(((-1, 3), (0, 10)), torch.device("cpu")).given(given)
+    actions, noise = Numbers(((-1, 3), (0, 10)), torch.device("cpu")), torch.zeros(7, 2)
+    found = actions.given(given)
     mean = torch.tensor([1.0, 5.0]) + torch.tensor([2.0, 5.0]) * given[:, :2]
     wanted = Independent(Normal(mean, given[:, 2:].clamp(-5, 2).exp() * torch.tensor([2.0, 5.0])), 1)
     assert torch.allclose(found.log_prob(action), wanted.log_prob(action), atol=1e-5)
     assert torch.allclose(found.entropy(), wanted.entropy(), atol=1e-5)
     assert torch.equal(found.likeliest(), mean)
-    drawn = torch.stack([found.draw(each) for each in [rng(2)] for _ in range(4000)])
+    drawn = torch.stack([found.draw(actions.noise_(noise, each)) for each in [rng(2)] for _ in range(4000)])
     assert torch.allclose(drawn.mean(0), mean, atol=0.2 * float(wanted.stddev.max()))
     assert torch.allclose(drawn.std(0), wanted.stddev, rtol=0.1)
 

@@ -11,6 +11,7 @@ from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
 from flatwater.envs.world import Array, Teacher, World
+from flatwater.envs.wrapped.cartpole_world import CARTPOLES, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
@@ -76,6 +77,8 @@ def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: Wrap
     kind, _, what = name.partition(":")
     if kind == "forage" and not what:
         return ForagingWorld(foraging, envs)
+    if kind == "gymnasium" and what in CARTPOLES and wrapped.form in {"auto", "vector"}:
+        return CartPoleWorld(what, wrapped, envs)
     if kind == "gymnasium" and what:
         return GymnasiumWorld(what, wrapped, envs)
     if kind == "pettingzoo" and what:

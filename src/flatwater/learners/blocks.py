@@ -16,6 +16,7 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, build_adam
 from flatwater.learners.blocks_config import BlockConfig
+from flatwater.learners.graph import as_graph
 from flatwater.learners.losses import clipped_loss, clipped_value_loss
 from flatwater.learners.ppo import DEVIATION_EPSILON
 from flatwater.learners.returns import gae
@@ -118,6 +119,69 @@ def look(
     return student(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
 
+@dataclass(frozen=True)
+class Acted:
+    """One step of each agent."""
+
+    action: Tensor
+    """[B, *action]."""
+    memory: Float[Tensor, "2 B M"]
+    """After the step."""
+    log_prob: Float[Tensor, "B"] | None = None
+    """Of the action; None where `judge_` writes it, and the value of what was seen."""
+    value: Float[Tensor, "B"] | None = None
+
+
+def make_act(config: BlockConfig, student: Student, learner: BlockLearner) -> Callable[..., Acted]:
+    """Bind a step of each agent to the learner's weights.
+
+    Returns:
+        `act(obs, memory, starts, noise, *led)`, of observations [B, *obs], of what was remembered before them
+        [2, B, M], of where an episode begins [B], of what the actions' `noise_` drew, and, where there is a teacher, of
+        whom it leads [B] and of what it does [B, *action].
+    """
+    weights = bound_weights(student, learner)
+
+    def step(*given: Tensor) -> tuple[Tensor, ...]:
+        obs, memory, starts, noise, *led = given[len(weights) :]
+        choice = student.choose(dict(zip(weights, given, strict=False)), obs, memory, starts)
+        policy = student.actions.given(choice.logits)
+        action = policy.draw(noise)
+        if led:
+            action = torch.where(led[0], led[1], action)
+        judged = () if choice.value is None else (policy.log_prob(action), choice.value)
+        return action, choice.memory, *judged
+
+    graph = as_graph(torch.no_grad()(step), wanted=config.compile)
+
+    def act(*given: Tensor) -> Acted:
+        action, memory, *judged = graph(*weights.values(), *given)
+        return Acted(action, memory, *judged)
+
+    return act
+
+
+@torch.no_grad()
+def judge_(student: Student, weights: Weights, rollout: Rollout, *, memory: Float[Tensor, "2 B M"], parts: int) -> None:
+    """Write the log-probabilities and the values of a block of a policy that remembers nothing.
+
+    Args:
+        student: the network.
+        weights: those that acted.
+        rollout: whose `obs` and `action` are written.
+        memory: without cells.
+        parts: in which it is done, for no more room than an update takes.
+    """
+    columns = [rollout[name].flatten(0, 1) for name in ("obs", "action", "log_prob", "value")]
+    size = len(columns[0]) // parts
+    for obs, action, log_prob, value in zip(*(torch.split(column, size) for column in columns), strict=True):
+        starts = torch.zeros(len(obs), dtype=torch.bool, device=memory.device)
+        of = memory.new_zeros(2, len(obs), 0)
+        seen = look(student, weights, obs=obs.to(memory.device), memory=of, starts=starts)
+        log_prob.copy_(student.actions.given(seen.logits[0]).log_prob(action.to(memory.device)))
+        value.copy_(seen.value[0])
+
+
 def bound_weights(student: Student, learner: BlockLearner) -> Weights:
     """The policy's weights by name, sharing the block's storage, which never moves."""
     return {name: view[0] for name, view in views(learner.block, student.layout).items()}
@@ -149,10 +213,10 @@ def assess_(rollout: Rollout, config: BlockConfig) -> None:
 
 @dataclass
 class Weighing:
-    """The weights of the loss's parts, as of this round."""
+    """The weights of the loss's parts, as of this round: 0-d, where the network is."""
 
-    supervision: float
-    reinforcement: float
+    supervision: Float[Tensor, ""]
+    reinforcement: Float[Tensor, ""]
 
 
 def make_update(
@@ -162,7 +226,7 @@ def make_update(
     *,
     rollout: Rollout,
     begun: Float[Tensor, "C 2 B M"],
-    weighing: Callable[[], Weighing],
+    weighing: Weighing,
 ) -> Callable[[int], None]:
     """Bind an update to the learner's storage; what it returns is that of `bind_update`.
 
@@ -172,20 +236,26 @@ def make_update(
         learner: its weights.
         rollout: a block that `assess_` has been through.
         begun: memory before the first step of each sequence.
-        weighing: of this round.
+        weighing: read at each update.
     """
-    agents = begun.shape[2]
-    kept = [name for name in LEARNED_FROM if name in rollout.columns]
-    columns = {name: rollout[name].view(-1, config.unroll, *rollout[name].shape[1:]) for name in kept}
+    agents, home = begun.shape[2], rollout["obs"].device
+    names = [name for name in LEARNED_FROM if name in rollout.columns]
+    reads = {name: rollout[name].flatten(0, 1) for name in names}
+    reads |= {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
+    steps = torch.arange(config.unroll, device="cpu").to(home).unsqueeze(1) * agents
 
-    def loss(weights: Weights, sequences: Int[Tensor, "b"]) -> tuple[Tensor, list[Tensor]]:
+    def loss(weights: Weights, reads: Mapping[str, Tensor], sequences: Int[Tensor, "b"]) -> tuple[Tensor, list[Tensor]]:
+        begun, weighing = reads["begun"], Weighing(reads["supervision"], reads["reinforcement"])
         place, agent = sequences // agents, sequences % agents
-        there, whose = place.to(rollout["obs"].device), agent.to(rollout["obs"].device)
-        batch = {name: column[there, :, whose].transpose(0, 1).to(begun.device) for name, column in columns.items()}
+        rows = (place * (config.unroll * agents) + agent).to(home) + steps
+        batch = {
+            name: reads[name].index_select(0, rows.flatten()).view(*rows.shape, *reads[name].shape[1:]).to(begun.device)
+            for name in names
+        }
         memory = begun[place, :, agent].transpose(0, 1)
-        return block_loss(config, student, student(weights, batch["obs"], memory, batch["starts"]), batch, weighing())
+        return block_loss(config, student, student(weights, batch["obs"], memory, batch["starts"]), batch, weighing)
 
-    return bind_update(config, student.layout, learner, loss)
+    return bind_update(config, student.layout, learner, loss, reads, graph=config.compile)
 
 
 LEARNED_FROM = (

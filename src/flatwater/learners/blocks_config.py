@@ -61,6 +61,8 @@ class BlockConfig:
     gradient to the policy."""
     entropy_weight: Weight = 0.0
     """Weight of the policy's entropy beside PPO's loss."""
+    compile: bool = False
+    """Compile the loss and its gradient with torch.compile: slow at the start, then faster. Needs a C++ compiler."""
 
 
 @config(table="learner")

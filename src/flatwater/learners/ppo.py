@@ -131,18 +131,14 @@ def make_update(
         the first of an epoch deals the environments anew. It does not wait for the device.
     """
 
-    def loss(weights: Weights, envs: Int[Tensor, "b"]) -> tuple[Tensor, list[Tensor]]:
-        batch = _deal(rollout, envs)
+    def loss(weights: Weights, columns: Mapping[str, Tensor], envs: Int[Tensor, "b"]) -> tuple[Tensor, list[Tensor]]:
+        batch = {name: column.index_select(1, envs) for name, column in columns.items()}
         return _loss(config, policy, weights, normalise(learner.normaliser, batch["obs"]), batch)
 
-    return bind_update(config, policy.layout, learner, loss)
+    return bind_update(config, policy.layout, learner, loss, {name: rollout[name] for name in LEARNED_FROM})
 
 
 LEARNED_FROM = ("obs", "legal", "action", "log_prob", "advantage", "returns")
-
-
-def _deal(rollout: Rollout, envs: Int[Tensor, "b"]) -> dict[str, Tensor]:
-    return {name: rollout[name].index_select(1, envs) for name in LEARNED_FROM}
 
 
 def _loss(

@@ -34,12 +34,11 @@ def gae(
     Returns:
         A_t. The critic's target is `A_t + value`.
     """
+    td_error, decay = reward + discount * next_value - value, lam * discount * continues
     # The last row's carry meets only zeros, so that what `continues` says there does not matter.
     advantage, carry = torch.empty_like(reward), torch.zeros_like(reward[0])
-    for t in reversed(range(len(reward))):
-        td_error = reward[t] + discount[t] * next_value[t] - value[t]
-        carry = td_error + lam * discount[t] * continues[t] * carry
-        advantage[t] = carry
+    for found, error, kept in reversed(list(zip(advantage, td_error, decay, strict=True))):
+        carry = torch.mul(kept, carry, out=found).add_(error)
     return advantage
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, bind_step
 from flatwater.errors import require
+from flatwater.learners.graph import as_graph
 from flatwater.nets.stack import Layout, views
 
 Weights = Mapping[str, Tensor]
@@ -49,12 +50,28 @@ class Pace(Protocol):
         ...
 
 
-Loss = Callable[[Weights, Int[Tensor, "b"]], tuple[Float[Tensor, ""], Sequence[Tensor]]]
-"""Of some of the sequences: what is minimised, and 0-d tensors to be summed."""
+Loss = Callable[[Weights, Mapping[str, Tensor], Int[Tensor, "b"]], tuple[Float[Tensor, ""], Sequence[Tensor]]]
+"""Of weights, of what it reads, and of some of the sequences: what is minimised, and 0-d tensors to be summed."""
 
 
-def bind_update(pace: Pace, layout: Layout, learner: SequenceLearner, loss: Loss) -> Callable[[int], None]:
+def bind_update(
+    pace: Pace,
+    layout: Layout,
+    learner: SequenceLearner,
+    loss: Loss,
+    reads: Mapping[str, Tensor],
+    *,
+    graph: bool = False,
+) -> Callable[[int], None]:
     """Bind an update to the learner's storage.
+
+    Args:
+        pace: how often and how far it steps.
+        layout: of the weights.
+        learner: what learns.
+        loss: a pure function.
+        reads: what it reads besides the weights, by name; the storages never move.
+        graph: whether loss and gradient are compiled.
 
     Returns:
         `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences anew.
@@ -65,20 +82,25 @@ def bind_update(pace: Pace, layout: Layout, learner: SequenceLearner, loss: Loss
     """
     whole, parts = len(learner.order), pace.minibatches
     require(whole % parts == 0, "learner.minibatches", parts, f"a divisor of {whole} sequences")
-    # A gradient for each weight, none of the block's length.
     weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, layout).items()}
-    homes = [home[0] for home in views(learner.adam.grad, layout).values()]
     step_ = bind_step(learner.block, learner.adam, lr=pace.lr, weight_decay=0.0, clip=pace.grad_clip)
+
+    def gradients(sequences: Int[Tensor, "b"], *tensors: Tensor) -> tuple[Tensor, ...]:
+        inside = dict(zip(weights, tensors, strict=False))
+        found, told = loss(inside, dict(zip(reads, tensors[len(weights) :], strict=True)), sequences)
+        grads = torch.autograd.grad(found, list(inside.values()))
+        return torch.stack(list(told)), torch.cat([grad.flatten() for grad in grads])
+
+    learn = as_graph(gradients, wanted=graph and not learner.block.is_meta)  # a plan does without the compiler
 
     def update_(number: int) -> None:
         part, size = number % parts, whole // parts
         if part == 0:
             torch.randperm(whole, generator=learner.rng, out=learner.order)
-        found, told = loss(weights, learner.order[part * size : (part + 1) * size])
-        for home, grad in zip(homes, torch.autograd.grad(found, list(weights.values())), strict=True):
-            home.copy_(grad)
+        told, grad = learn(learner.order[part * size : (part + 1) * size], *weights.values(), *reads.values())
+        learner.adam.grad[0].copy_(grad)
         norm, finite = step_()
-        learner.sums.add_(torch.stack([*told, norm[0], (~finite[0]).float()]))
+        learner.sums.add_(torch.cat([told, norm, ~finite]))
         learner.updates += 1
 
     return update_

@@ -20,8 +20,8 @@ LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION = -5.0, 2.0
 class Distribution(Protocol):
     """Over the actions of each row."""
 
-    def draw(self, rng: torch.Generator) -> Tensor:
-        """An action of each row."""
+    def draw(self, noise: Tensor) -> Tensor:
+        """An action of each row, from numbers that the actions' `noise_` drew for it."""
         ...
 
     def likeliest(self) -> Tensor:
@@ -46,6 +46,15 @@ class Choices:
     free: int = 0
     """Numbers of the policy that no observation moves."""
 
+    @property
+    def noise(self) -> int:
+        """Random numbers that an action is drawn from."""
+        return self.outputs
+
+    def noise_(self, out: Float[Tensor, "*N R"], rng: torch.Generator) -> Float[Tensor, "*N R"]:
+        """Draw them, exponential."""
+        return out.exponential_(generator=rng)
+
     def given(self, logits: Float[Tensor, "*N R"]) -> Distribution:
         """What the policy's numbers say."""
         return Categorical(logits.log_softmax(-1))
@@ -57,9 +66,9 @@ class Categorical:
 
     log_p: Float[Tensor, "*N R"]
 
-    def draw(self, rng: torch.Generator) -> Int[Tensor, "*N"]:
+    def draw(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N"]:
         """A race of exponential clocks: p / e is largest with probability p (see `nets.heads`)."""
-        return (self.log_p.exp() / torch.empty_like(self.log_p).exponential_(generator=rng)).argmax(-1)
+        return (self.log_p.exp() / noise).argmax(-1)
 
     def likeliest(self) -> Int[Tensor, "*N"]:
         """The largest probability."""
@@ -94,6 +103,15 @@ class Numbers:
         """The deviations are weights of their own (Andrychowicz et al. 2021: state-independent ones do as well)."""
         return len(self.bounds)
 
+    @property
+    def noise(self) -> int:
+        """Random numbers that an action is drawn from."""
+        return len(self.bounds)
+
+    def noise_(self, out: Float[Tensor, "*N D"], rng: torch.Generator) -> Float[Tensor, "*N D"]:
+        """Draw them, standard normal."""
+        return out.normal_(generator=rng)
+
     def given(self, numbers: Float[Tensor, "*N R"]) -> Distribution:
         """What the policy's numbers say."""
         middle, half = self._range
@@ -114,9 +132,9 @@ class Normal:
     mean: Float[Tensor, "*N D"]
     log_deviation: Float[Tensor, "*N D"]
 
-    def draw(self, rng: torch.Generator) -> Float[Tensor, "*N D"]:
+    def draw(self, noise: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
         """All numbers."""
-        return self.mean + self.log_deviation.exp() * torch.empty_like(self.mean).normal_(generator=rng)
+        return self.mean + self.log_deviation.exp() * noise
 
     def likeliest(self) -> Float[Tensor, "*N D"]:
         """The means."""

@@ -145,16 +145,19 @@ class FeedForwardPolicy:
         starts: Bool[Tensor, "T B"] | None = None,  # noqa: ARG002  (there is nothing to forget)
     ) -> Outlook:
         """T steps, each by itself."""
-        given, value = (self._net(weights, net, obs) for net in ("action", "value"))
-        if self.free:
-            given = torch.cat([given, weights["free"].expand(*given.shape[:-1], -1)], dim=-1)
-        return Outlook(given, value.squeeze(-1), memory)
+        rows = obs.flatten(0, 1)
+        given, value = self.choose(weights, rows), self._net(weights, "value", rows)
+        return Outlook(given.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
-    def _net(self, weights: Weights, net: str, obs: Float[Tensor, "T B O"]) -> Float[Tensor, "T B _"]:
-        x = obs.flatten(0, 1)
+    def choose(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
+        """What to do, of the actor alone."""
+        given = self._net(weights, "action", obs)
+        return torch.cat([given, weights["free"].expand(len(given), -1)], dim=-1) if self.free else given
+
+    def _net(self, weights: Weights, net: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B _"]:
         for at in range(len(self.layers)):
             x = torch.addmm(weights[f"{net}.{at}.bias"], x, weights[f"{net}.{at}.weight"]).tanh()
-        return torch.addmm(weights[f"{net}.bias"], x, weights[f"{net}.weight"]).view(*obs.shape[:2], -1)
+        return torch.addmm(weights[f"{net}.bias"], x, weights[f"{net}.weight"])
 
 
 def _apply(weights: Weights, name: str, x: Tensor) -> Tensor:

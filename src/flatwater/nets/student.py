@@ -23,6 +23,17 @@ WORD = 32
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What a student makes of one step of each agent."""
+
+    logits: Float[Tensor, "B R"]
+    value: Float[Tensor, "B"] | None
+    """None where it can be computed at any time."""
+    memory: Float[Tensor, "2 B M"]
+    """After the step."""
+
+
+@dataclass(frozen=True)
 class Student:
     """Pure functions of the weights."""
 
@@ -68,6 +79,18 @@ class Student:
         summed = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
         return functional.layer_norm(summed, summed.shape[-1:]).relu().view(*obs.shape[:2], -1)
 
+    def choose(
+        self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
+    ) -> Choice:
+        """What to do on one observation of each agent, [B, *obs]; the critic is not asked where it can be asked later.
+
+        It can be where nothing is remembered: then the values of many steps are one pass.
+        """
+        if isinstance(self.policy, FeedForwardPolicy):
+            return Choice(self.policy.choose(weights, self.read(weights, obs.unsqueeze(0))[0]), None, memory)
+        seen = self(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
+        return Choice(seen.logits[0], seen.value[0], seen.memory)
+
     def __call__(
         self,
         weights: Weights,
@@ -97,4 +120,4 @@ def rows_of(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tenso
 
 def symlog(x: Tensor) -> Tensor:
     """sign(x) log(1 + |x|) (Hafner et al. 2023, eq. 9): large numbers stay readable without statistics of them."""
-    return x.sign() * x.abs().log1p()
+    return x.abs().log1p().copysign(x)

@@ -55,10 +55,9 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
 def begin_(world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array) -> None:
     """Begin episodes in the environments of `which`, bool [E]; arguments as of `World.begin_`."""
     world.begin_(which, seeds, obs)
-    chosen = torch.from_numpy(which)
-    episodes.seeds.copy_(torch.where(chosen, torch.from_numpy(seeds), episodes.seeds))
+    episodes.seeds.numpy()[which] = seeds[which]
     for leaf in (episodes.steps, episodes.over, episodes.returns):
-        leaf[chosen] = 0
+        leaf.numpy()[which] = 0
 
 
 Outcome = tuple[Array, Array, Array]
@@ -86,7 +85,7 @@ def step_(world: World, episodes: Episodes, actions: Array, obs: Array, outcome:
     paid += reward
     np.logical_or(over, terminated, out=over)
     np.logical_or(over, truncated, out=over)
-    return np.asarray(over.all(1))
+    return np.asarray(np.logical_and.reduce(over, 1))
 
 
 def count_(

@@ -95,8 +95,8 @@ def test_continuous_actions_are_given_within_their_bounds() -> None:
     world = build("gymnasium:Pendulum-v1")
     assert world.spaces.bounds == ((-2.0, 2.0),)
     assert world.spaces.action_shape == (1,)
-    given = actions_of(gym.Box(-2, 2, (1,)), None, "one").given(np.array([7.5], np.float32))
-    assert given.tolist() == [2.0]
+    given = actions_of(gym.Box(-2, 2, (1,)), None, "one").given(np.array([[7.5]], np.float32))
+    assert np.array(given).tolist() == [[2.0]]
 
 
 def rows(space: gym.Space[Any], form: str, observation: object) -> list[Any]:
@@ -244,7 +244,7 @@ def test_episodes_without_steps_are_refused() -> None:
 
 
 def test_a_copy_is_closed_with_its_world() -> None:
-    world = build("gymnasium:CartPole-v1", envs=1)
+    world = build("gymnasium:Acrobot-v1", envs=1)
     assert isinstance(world, GymnasiumWorld)
     closed = []
     world.copies[0] = _Closing(world.copies[0], closed)

@@ -63,10 +63,10 @@ class GymnasiumWorld:
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Step every copy."""
         self.executed[...] = actions
-        for env, copy in enumerate(self.copies):
-            seen, paid, terminated[env], truncated[env], _ = copy.step(self._actions.given(actions[env, 0]))
-            self._reader.write(seen, obs[env, 0])
-            reward[env] = paid
+        write = self._reader.write
+        for env, (copy, action) in enumerate(zip(self.copies, self._actions.given(actions[:, 0]), strict=True)):
+            seen, reward[env], terminated[env], truncated[env], _ = copy.step(action)
+            write(seen, obs[env, 0])
         self._limit.truncate_(terminated, truncated)
 
     def close(self) -> None:

@@ -60,7 +60,8 @@ class PettingZooWorld:
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Step every copy with the actions of the agents that are still in it."""
         for env, copy in enumerate(self._copies):
-            acts = {a: self._actions.given(actions[env, at]) for at, a in enumerate(self._agents) if a in copy.agents}
+            given = self._actions.given(actions[env])
+            acts = {a: given[at] for at, a in enumerate(self._agents) if a in copy.agents}
             seen, paid, ended, cut, _ = copy.step(acts)
             self._write_(obs[env], seen)
             for at, agent in enumerate(self._agents):

@@ -7,9 +7,8 @@ from torch import Tensor
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import RunError
-from flatwater.learners.blocks import bound_weights, look
+from flatwater.learners.blocks import bound_weights, judge_, look, make_act
 from flatwater.learners.blocks_config import TeachingConfig
-from flatwater.nets.policy import Outlook
 from flatwater.rollouts.block import write_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
 from flatwater.trainers.episodes import begin_, step_
@@ -37,6 +36,7 @@ class Collector:
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
+        self._act = make_act(setup.config.learner, setup.student, run.learner)
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
@@ -44,6 +44,10 @@ class Collector:
         self._seen: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in seen]
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
+        self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
+        self._over, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
+        kept = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
+        self._kept: list[tuple[Array, Array, Array]] = list(zip(*kept, strict=True))
 
     @property
     def seen_now(self) -> Array:
@@ -54,42 +58,28 @@ class Collector:
 
     def step_(self, t: int) -> None:
         """Step `t` of the block: teacher and policy act, one of them is executed, and the step goes to row `t`."""
-        run, rollout, profile = self._run, self._run.rollout, self._profile
+        run, profile = self._run, self._profile
         profile.begin_()
         if t == 0:
             profile.clear_()
             self._begin_block_()
-        obs, unroll = rollout["obs"][t], self._setup.config.learner.unroll
-        if t % unroll == 0:
-            run.begun[t // unroll].copy_(run.memory)
-        profile.mark_("store")
         taught = self._teach_(t)
-        seen = self._look(obs, run.starts)
-        policy = self._setup.student.actions.given(seen.logits[0])
-        own = policy.draw(run.generators["actions"])
-        action = own if taught is None else torch.where(run.led.to(own.device), taught.to(own.device), own)
-        action, log_prob, value = (x.to(CPU) for x in (action, policy.log_prob(action), seen.value[0]))
-        run.memory.copy_(seen.memory)
-        profile.mark_("student")
-        alive = run.episodes.over.logical_not().flatten()
-        write_(rollout, t, action=action, alive=alive, starts=run.starts, log_prob=log_prob, value=value)
+        action = self._act_(t, taught)
         if taught is not None:
-            write_(rollout, t, taught=taught, led=run.led)
-        if t:  # of an agent that was over, the value of what followed is there already
-            before = rollout["next_value"][t - 1]
-            was_over = rollout["terminated"][t - 1] | rollout["truncated"][t - 1]
-            before.copy_(torch.where(was_over, before, value))
-        profile.mark_("store")
-        chosen = action.view(*self._grid, *action.shape[1:]).numpy()
+            write_(run.rollout, t, taught=taught, led=run.led)
+        profile.mark_("student")
+        chosen = action.reshape(*self._grid, *action.shape[1:])
         ended = step_(self.world, run.episodes, chosen, self._seen[t + 1], self._outcomes[t])
         profile.mark_("env")
-        run.starts.zero_()
+        self._starts[...] = False
         run.agent_steps += len(action)
         profile.steps += len(action)
-        run.ended[2].add_((run.led & alive).sum())
-        if self._outcomes[t][TRUNCATED].any() or t == len(rollout["value"]) - 1:
+        last = t == len(self._outcomes) - 1
+        if last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
             self._value_(t)
-        if ended.any():
+        if last:
+            self._end_block_()
+        if np.count_nonzero(ended):
             self._end_(ended, self._seen[t + 1])
         profile.mark_("store")
 
@@ -101,10 +91,23 @@ class Collector:
         self._profile.mark_("teacher")
         return taught
 
-    def _look(self, obs: Tensor, starts: Tensor) -> Outlook:
-        run, device = self._run, self._setup.device
-        shown, begins = obs.to(device, non_blocking=True), starts.to(device, non_blocking=True)
-        return look(self._setup.student, self._weights, obs=shown, memory=run.memory, starts=begins)
+    def _act_(self, t: int, taught: Tensor | None) -> Array:
+        """Write what the policy, or its teacher, does in step `t`, [B, *action]."""
+        run, student, device = self._run, self._setup.student, self._setup.device
+        if student.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
+            run.begun[t // unroll].copy_(run.memory)
+        noise = student.actions.noise_(self._noise, run.generators["actions"])
+        led = () if taught is None else (run.led.to(device), taught.to(device))
+        obs, begins = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
+        acted = self._act(obs, run.memory, begins, noise, *led)
+        action, alive, starts = self._kept[t]
+        action[...] = acted.action.to(CPU).numpy()
+        np.logical_not(self._over, out=alive)
+        starts[...] = self._starts
+        if acted.log_prob is not None and acted.value is not None:
+            write_(run.rollout, t, log_prob=acted.log_prob, value=acted.value)
+            run.memory.copy_(acted.memory)
+        return action
 
     def _begin_block_(self) -> None:
         """The first row is what the last block ended with, and some agents are led."""
@@ -119,9 +122,23 @@ class Collector:
 
     def _value_(self, t: int) -> None:
         """What follows step `t`, before any episode begins anew."""
-        following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1)
-        seen = self._look(following, torch.zeros_like(self._run.starts))
-        self._run.rollout["next_value"][t].copy_(seen.value[0])
+        run, setup = self._run, self._setup
+        following = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
+        none = torch.zeros(len(following), dtype=torch.bool, device=setup.device)
+        seen = look(setup.student, self._weights, obs=following, memory=run.memory, starts=none)
+        run.rollout["next_value"][t].copy_(seen.value[0])
+
+    def _end_block_(self) -> None:
+        """What follows a step is worth what the next one saw, but where an agent was over: that is there already."""
+        run, rollout, student = self._run, self._run.rollout, self._setup.student
+        if not student.policy.cells:
+            parts = self._setup.config.learner.minibatches
+            judge_(student, self._weights, rollout, memory=run.memory, parts=parts)
+        over = rollout["terminated"][:-1] | rollout["truncated"][:-1]
+        known = rollout["next_value"][:-1]
+        known.copy_(torch.where(over, known, rollout["value"][1:]))
+        if self.teacher is not None:
+            run.ended[2].add_((rollout["led"] & rollout["alive"]).sum())
 
     def _end_(self, ended: Array, obs: Array) -> None:
         """Count the episodes of `ended`, bool [E], and begin new ones."""
@@ -133,7 +150,7 @@ class Collector:
         begin_(self.world, episodes, ended, seeds, obs)
         if self.teacher is not None:
             self.teacher.begin_(ended)
-        run.starts.copy_(which.repeat_interleave(self._grid[1]))
+        self._starts[...] = ended.repeat(self._grid[1])
 
 
 COLLECT = 1

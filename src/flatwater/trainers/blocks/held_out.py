@@ -2,10 +2,11 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.learners.blocks import bound_weights, look
+from flatwater.learners.blocks import bound_weights
 from flatwater.trainers.blocks.collect import ask_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
 from flatwater.trainers.episodes import begin_, build_outcome, count_
@@ -33,6 +34,7 @@ class Stage:
         spaces = setup.held_out
         self._taught = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype)
         self._outcome = build_outcome(envs, agents)
+        self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
         self.first_seed = HELD_OUT
 
     def play_(self, player: str, number: int) -> None:
@@ -53,19 +55,23 @@ class Stage:
 
         A student draws, as its teacher's action is one of several. A policy of its own takes the likeliest.
         """
-        run, held = self._run, self._run.held_out
+        held = self._run.held_out
         if player in self.teachers:
             return ask_(self.teachers[player], self.obs, self._taught).numpy()
         if first:
             held.memory.zero_()
         obs = held.obs.to(self._setup.device)
         starts = torch.zeros(len(held.obs), dtype=torch.bool, device=self._setup.device)
-        seen = look(self._setup.student, self._weights, obs=obs, memory=held.memory, starts=starts)
-        held.memory.copy_(seen.memory)
-        policy = self._setup.student.actions.given(seen.logits[0])
-        chosen = policy.draw(run.generators["held out actions"]) if self._setup.taught else policy.likeliest()
+        with torch.no_grad():
+            choice = self._setup.student.choose(self._weights, obs, held.memory, starts)
+        held.memory.copy_(choice.memory)
+        policy = self._setup.student.actions.given(choice.logits)
+        chosen = policy.draw(self._drawn()) if self._setup.taught else policy.likeliest()
         action = chosen.to(CPU)
         return action.view(*self._grid, *action.shape[1:]).numpy()
+
+    def _drawn(self) -> Tensor:
+        return self._setup.student.actions.noise_(self._noise, self._run.generators["held out actions"])
 
     def _begin_(self, which: Array) -> None:
         seeds = self.first_seed + np.arange(self._grid[0], dtype=np.int64)

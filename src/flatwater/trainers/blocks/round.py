@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from flatwater.learners.blocks import Weighing, assess_, make_update
 from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.trainers.blocks.collect import Collector
@@ -65,18 +67,15 @@ def build_trainer(setup: Setup, run: Blocks, collector: Collector, stage: Stage,
 def bind_learning(setup: Setup, run: Blocks) -> Callable[[int], None]:
     """The update by its number in the round; the first one assesses the block."""
     config, rollout = setup.config.learner, run.rollout
-    weighing = Weighing(0.0, 1.0)
-    update_ = make_update(
-        config, setup.student, run.learner, rollout=rollout, begun=run.begun,
-        weighing=lambda: weighing,
-    )  # fmt: skip
+    weighing = Weighing(*(torch.full((), weight, device=setup.device) for weight in (0.0, 1.0)))
+    update_ = make_update(config, setup.student, run.learner, rollout=rollout, begun=run.begun, weighing=weighing)
 
     def learn_(number: int) -> None:
         if number == 0:
             assess_(rollout, config)
         if isinstance(config, TeachingConfig):
-            weighing.supervision = config.supervision.at(run.agent_steps)
-            weighing.reinforcement = config.reinforcement.at(run.agent_steps)
+            weighing.supervision.fill_(config.supervision.at(run.agent_steps))
+            weighing.reinforcement.fill_(config.reinforcement.at(run.agent_steps))
         update_(number)
 
     return learn_
