@@ -8,7 +8,7 @@ from torch import Tensor
 from flatwater.state.tree import state
 
 TRAINING, VALIDATION = 1433, 200
-"""Images in each part: a prime number of them to train on (see `stream`), and enough to tell accuracies 1 % apart."""
+"""Images in each part: enough to validate with to tell accuracies 1 % apart."""
 _SHUFFLE = 20261121
 """Which images are in which part, the same in every run."""
 
