@@ -4,7 +4,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatwater.envs.growing.stream import DATA, SEEDLING, WEIGHTS, draw_weights_, fold, image_numbers, key, mix
+from flatwater.envs.growing.stream import (
+    DATA,
+    SEEDLING,
+    WEIGHTS,
+    draw_weights_,
+    fold,
+    image_numbers,
+    key,
+    longest_search,
+    mix,
+)
 from flatwater.nets.stack import Layout, Weight
 
 torch.set_num_threads(1)
@@ -22,6 +32,25 @@ def lowbias32(x: int) -> int:
 def test_the_mixer_is_lowbias32(x: int) -> None:
     assert int(mix(torch.tensor(x))) == lowbias32(x)
     assert int(fold(torch.tensor(x), 5)) == lowbias32((lowbias32(0x9E3779B9 ^ x) + 0x9E3779B9) % 2**32 ^ 5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 50), images=st.integers(2, 500))
+def test_an_epoch_of_any_number_of_images_shows_each_once(seed: int, epoch: int, images: int) -> None:
+    seeds = torch.tensor([seed, seed ^ 1])
+    rows = image_numbers(seeds, torch.tensor([epoch * images] * 2), wanted=images, images=images)
+    assert rows.sort(0).values.T.tolist() == [list(range(images))] * 2
+
+
+def test_a_slope_is_searched_as_far_as_the_factors_ask() -> None:
+    assert [longest_search(images) for images in (2, 1433, 9, 30, 50_000)] == [0, 0, 1, 5, 3]
+
+
+def test_a_prime_number_of_images_keeps_the_slope_that_the_hash_gives() -> None:
+    seeds = torch.arange(50)
+    rows = image_numbers(seeds, torch.zeros_like(seeds), wanted=2, images=PRIME)
+    stream = fold(key(seeds, DATA), torch.zeros_like(seeds))
+    assert torch.equal((rows[1] - rows[0]) % PRIME, 1 + fold(stream, 0) % (PRIME - 1))
 
 
 @settings(max_examples=20, deadline=None)

@@ -6,11 +6,16 @@ where `mix` is the finaliser `lowbias32` of Chris Wellons (shift, multiply, shif
 bits whose outputs differ in half their bits where the inputs differ in one. Image number p of an env's stream is
 
     (a k + c) mod N,    epoch, k = divmod(p, N),    h = fold(lower half of the seed, upper half, DATA)
-    a = 1 + fold(fold(h, epoch), 0) mod (N - 1),    c = fold(fold(h, epoch), 1) mod N
+    a = the first from 1 + fold(fold(h, epoch), 0) mod (N - 1) upwards that shares no factor with N
+    c = fold(fold(h, epoch), 1) mod N
 
-With N prime each epoch is a permutation of the N training images, of which there are N (N - 1). Nothing depends on how
-many envs there are or on what they do.
+Each epoch is a permutation of the N training images, because a has an inverse mod N; N - 1 always has, so the search
+for a ends below N. Where N is prime there is nothing to search. Nothing depends on how many envs there are or on what
+they do.
 """
+
+import math
+from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -52,13 +57,25 @@ def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, wanted: 
         seed: of each env.
         drawn: images that each env has drawn since its reset.
         wanted: B, how many.
-        images: N, a prime.
+        images: N, at least 2.
     """
     at = drawn + torch.arange(wanted, device=seed.device)[:, None]
     epoch, k = at // images, at % images
     stream = fold(key(seed, DATA), epoch)
     slope, offset = 1 + fold(stream, 0) % (images - 1), fold(stream, 1) % images
+    for _ in range(longest_search(images)):
+        slope = slope + (torch.gcd(slope, torch.full_like(slope, images)) != 1)
     return (slope * k + offset) % images
+
+
+@lru_cache(maxsize=8)
+def longest_search(images: int) -> int:
+    """The most numbers in a row, below the number of images, that share a factor with it: 0 if it is prime."""
+    longest = row = 0
+    for number in range(1, images):
+        row = row + 1 if math.gcd(number, images) != 1 else 0
+        longest = max(longest, row)
+    return longest
 
 
 def draw_weights_(

@@ -30,7 +30,7 @@ _SHUFFLE = 20261121
 
 @state
 class Task:
-    """Images [.., P], pixels 0 to 1, and their classes 0 to K - 1. The number to train on is prime (see `stream`)."""
+    """Images [.., P], pixels 0 to 1, and their classes 0 to K - 1."""
 
     train_images: Float[Tensor, "N P"]
     train_labels: Int[Tensor, " N"]
@@ -91,10 +91,9 @@ def task_of(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whateve
     count = int(max(train_labels.max(), valid_labels.max())) + 1
     if not 2 <= count <= MOST_CLASSES:  # noqa: PLR2004
         raise ConfigError(f"there are {count} classes: wanted are 2 to {MOST_CLASSES:,}, numbered from 0")
-    kept = _prime(len(train))
     return Task(
-        train_images=_put(train[:kept], device),
-        train_labels=torch.tensor(train_labels[:kept].astype(np.int64), device=device),
+        train_images=_put(train, device),
+        train_labels=torch.tensor(train_labels.astype(np.int64), device=device),
         valid_images=_put(valid, device),
         valid_labels=torch.tensor(valid_labels.astype(np.int64), device=device),
         images=_images(train.shape[1:], count),
@@ -138,8 +137,3 @@ def _images(shape: tuple[int, ...], classes: int) -> Images:
     """A vector is an image of one row."""
     channels, height, width = (1,) * (3 - len(shape)) + shape
     return Images(channels, height, width, classes)
-
-
-def _prime(most: int) -> int:
-    """The largest prime number up to `most`, which is 2 or more."""
-    return next(n for n in range(most, 1, -1) if all(n % d for d in range(2, int(n**0.5) + 1)))
