@@ -17,7 +17,6 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "cases"))
 from expected_cases import FLAT, GROWING, halves
 from watched_cases import Right, Said, judge, missing, watch
 
-
 CELL = {None: "-", True: "yes", False: "NO"}
 
 

@@ -20,6 +20,7 @@ def main(rounds: int) -> None:
         for _ in range(400):
             model(rows).sum().backward()
         time.sleep(0.1)
+    profiler.stop()
 
 
 if __name__ == "__main__":
