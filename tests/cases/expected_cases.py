@@ -1,0 +1,114 @@
+"""What `flatwater watch` must say of real leaks of public projects, rebuilt small with their libraries.
+
+Each program names the thread that it is modelled on. A comment `# <- here` marks the line that makes most of what
+grows. Half of the programs, drawn with a fixed seed, are `unseen`: the finder is not tuned on what is said of them.
+"""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+CASES = Path(__file__).parent
+MARK = "# <- here"
+SEED = 17
+LIBRARIES = "FLATWATER_CASE_LIBRARIES"
+"""The environment variable that names a folder with `site-packages` in its path, for libraries not installed."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The finding that a program must lead to, first of all that are told."""
+
+    needs: str
+    """The library that the program is written with."""
+    verdicts: frozenset[str]
+    """Any of them is right."""
+    owners: tuple[str, ...]
+    """Words that a person would use for the owner; one of them is in its path."""
+    line: bool = True
+    """Whether a line of the program makes the growth."""
+    thread: str = "main"
+
+
+def _case(needs: str, verdicts: str, *owners: str, line: bool = True, thread: str = "main") -> Case:
+    return Case(needs, frozenset(verdicts.split()), owners, line, thread)
+
+
+GROWING = {
+    "open_spans": _case("opentelemetry.sdk", "leak", "unfinished"),
+    "starlette_requests": _case("starlette", "leak", "recent"),
+    "kept_futures": _case("concurrent", "leak", "futures", thread="ThreadPoolExecutor"),
+    "executor_backlog": _case("concurrent", "backlog", "pool", "_work_queue"),
+    "lightgbm_models": _case("lightgbm", "leak", "boosters"),
+    "xgboost_matrices": _case("xgboost", "leak", "folds"),
+    "pillow_copies": _case("PIL", "leak", "container"),
+    "optuna_attributes": _case("optuna", "leak", "study"),
+    "pydantic_classes": _case("pydantic", "leak", "models"),
+    "profiler_without_schedule": _case("torch", "native leak", "outside of Python", "profiler", line=False),
+    "worker_caches": _case("torch", "native leak", "worker", "cache", line=False, thread="workers"),
+    "logger_per_connection": _case("logging", "leak", "loggerDict", "logg"),
+    "slow_websocket": _case("websockets", "backlog", "outbox"),
+    "tokenizer_cache": _case("tokenizers", "native cache", "outside of Python", "tokenizer", line=False),
+    "graph_views": _case("networkx", "leak", "cyclic garbage"),
+    "closed_figures": _case("matplotlib", "leak", "cyclic garbage"),
+    "client_per_request": _case("httpx", "leak", "clients"),
+    "session_contexts": _case("requests", "leak", "sessions"),
+    "polars_frames": _case("polars", "leak", "frames"),
+    "arrow_tables": _case("pyarrow", "leak", "waiting"),
+    "pandas_reports": _case("pandas", "leak", "Report.frames"),
+    "warning_texts": _case("warnings", "leak", "__warningregistry__"),
+    "cached_clients": _case("requests", "cache", "files"),
+    "kept_errors": _case("lxml", "leak", "failures"),
+    "pending_rows": _case("sqlalchemy", "leak backlog", "session"),
+    "compiled_templates": _case("jinja2", "leak cache", "compiled"),
+    "parsed_documents": _case("lxml", "leak", "XML_FILES"),
+    "iterparse_tree": _case("lxml", "native leak", "outside of Python", "parser", line=False),
+    "persisted_arrays": _case("dask", "leak", "persisted"),
+    "warm_forest": _case("sklearn", "leak filling", "forest"),
+    "waiting_tasks": _case("anyio", "leak backlog", "receive_loop", "opened", thread="task receive_loop"),
+    "copied_contexts": _case("flask", "leak", "jobs"),
+    "labelled_counters": _case("prometheus_client", "leak", "seconds", "_metrics"),
+}
+"""Program -> what must be found."""
+
+FLAT = {
+    "arrow_batches": "pyarrow",
+    "bounded_publisher": "asyncio",
+    "flask_server": "flask",
+    "jinja_pages": "jinja2",
+    "lxml_documents": "lxml",
+    "pandas_pipeline": "pandas",
+    "pillow_batches": "PIL",
+    "polars_pipeline": "polars",
+    "sklearn_fits": "sklearn",
+    "sqlalchemy_rows": "sqlalchemy",
+}
+"""Program in which nothing is to be found -> the library that it is written with."""
+
+
+def halves() -> tuple[list[str], list[str]]:
+    """The seen and the unseen programs: each half has its share of those that grow."""
+    seen, unseen = [], []
+    for names in (sorted(GROWING), sorted(FLAT)):
+        random.Random(SEED).shuffle(names)
+        middle = (len(names) + 1) // 2
+        seen += names[:middle]
+        unseen += names[middle:]
+    return seen, unseen
+
+
+def needs(name: str) -> str:
+    """The library that a program is written with."""
+    return GROWING[name].needs if name in GROWING else FLAT[name]
+
+
+def program_of(name: str) -> Path:
+    """The file of a program."""
+    return CASES / ("growing" if name in GROWING else "flat") / f"{name}.py"
+
+
+def marked_line(name: str) -> int:
+    """The number of the line that makes most of what grows."""
+    lines = program_of(name).read_text().splitlines()
+    (number,) = [n for n, line in enumerate(lines, start=1) if line.endswith(MARK)]
+    return number
