@@ -27,17 +27,16 @@ class Case:
     """Words that a person would use for the owner; one of them is in its path."""
     line: bool = True
     """Whether a line of the program makes the growth."""
-    thread: str = "main"
 
 
-def _case(needs: str, verdicts: str, *owners: str, line: bool = True, thread: str = "main") -> Case:
-    return Case(needs, frozenset(verdicts.split()), owners, line, thread)
+def _case(needs: str, verdicts: str, *owners: str, line: bool = True) -> Case:
+    return Case(needs, frozenset(verdicts.split()), owners, line)
 
 
 GROWING = {
     "open_spans": _case("opentelemetry.sdk", "leak", "unfinished"),
     "starlette_requests": _case("starlette", "leak", "recent"),
-    "kept_futures": _case("concurrent", "leak", "futures", thread="ThreadPoolExecutor"),
+    "kept_futures": _case("concurrent", "leak", "futures"),
     "executor_backlog": _case("concurrent", "backlog", "pool", "_work_queue"),
     "lightgbm_models": _case("lightgbm", "leak", "boosters"),
     "xgboost_matrices": _case("xgboost", "leak", "folds"),
@@ -45,7 +44,7 @@ GROWING = {
     "optuna_attributes": _case("optuna", "leak", "study"),
     "pydantic_classes": _case("pydantic", "leak", "models"),
     "profiler_without_schedule": _case("torch", "native leak", "outside of Python", "profiler", line=False),
-    "worker_caches": _case("torch", "native leak", "worker", "cache", line=False, thread="workers"),
+    "worker_caches": _case("torch", "native leak", "worker", "cache", line=False),
     "logger_per_connection": _case("logging", "leak", "loggerDict", "logg"),
     "slow_websocket": _case("websockets", "backlog", "outbox"),
     "tokenizer_cache": _case("tokenizers", "native cache", "outside of Python", "tokenizer", line=False),
@@ -65,7 +64,7 @@ GROWING = {
     "iterparse_tree": _case("lxml", "native leak", "outside of Python", "parser", line=False),
     "persisted_arrays": _case("dask", "leak", "persisted"),
     "warm_forest": _case("sklearn", "leak filling", "forest"),
-    "waiting_tasks": _case("anyio", "leak backlog", "receive_loop", "opened", thread="task receive_loop"),
+    "waiting_tasks": _case("anyio", "leak backlog", "receive_loop", "opened"),
     "copied_contexts": _case("flask", "leak", "jobs"),
     "labelled_counters": _case("prometheus_client", "leak", "seconds", "_metrics"),
 }

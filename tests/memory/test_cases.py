@@ -9,7 +9,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cases"))
 from expected_cases import CASES, FLAT, GROWING, MARK, halves, marked_line, program_of
 from watched_cases import judge, missing, watch
 
-QUICK = "pandas_reports"
+QUICK = "kept_futures"
 """Run by default; the others are slow."""
 
 

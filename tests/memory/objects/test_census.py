@@ -1,19 +1,25 @@
 """What a census counts, what it leaves alone, and what it leaves behind."""
 
 import gc
+import sqlite3
 import sys
 import threading
 import weakref
+import zlib
 from collections.abc import Callable
 from types import ModuleType
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.memory.objects.census import DRAW, FEW, Census, Counting, begin_census, count_, take_census
+from flatwater.memory.objects.children import look
 from flatwater.memory.objects.instances import attributes
+from flatwater.memory.objects.raw import made_in_c
 from flatwater.memory.objects.roots import Roots
+from flatwater.memory.objects.view import Walk
 from flatwater.memory.objects.walk import estimate
 
 ROOTS = Roots()
@@ -478,3 +484,41 @@ def test_attributes_of_other_names_are_read_from_the_dict() -> None:
     plain = Plain()
     setattr(plain, "dyn" + "amic", (1, 2))
     assert dict(attributes(Plain)(plain))[".dynamic"] == (1, 2)
+
+
+def test_a_suspended_coroutine_has_a_size_of_its_own() -> None:
+    """Python 3.11 leaves the number from which `__sizeof__` is computed unset in some coroutines."""
+
+    async def wait() -> None:
+        await other()
+
+    async def other() -> None:
+        return None
+
+    for _ in range(50):
+        waiting = wait()
+        assert 0 < look(waiting, Walk(24, lambda _: False, 100)).size < 10_000
+        waiting.close()
+
+
+class Bare:
+    pass
+
+
+class Slotted:
+    __slots__ = ("__weakref__", "one", "two")
+
+
+class Extended(Bare, dict[str, int]):
+    """Made by a class statement, however much C code its bases have."""
+
+
+@pytest.mark.parametrize("kind", [Bare, Slotted, Extended, type("Made", (), {}), type("Table", (list,), {})])
+def test_a_class_statement_is_no_c_code(kind: type) -> None:
+    assert not made_in_c(kind)
+
+
+@pytest.mark.parametrize("made", [zlib.compressobj(), sqlite3.connect(":memory:"), np.zeros(1), iter([])])
+def test_heap_types_of_c_code_are_c_code(made: object) -> None:
+    """As Cython makes them today: pandas' blocks were passed over, and its frames were taken for native memory."""
+    assert made_in_c(type(made))

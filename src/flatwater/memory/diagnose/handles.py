@@ -4,6 +4,7 @@ An SSL context, a database in memory, a compressor, a booster. Where nothing els
 that became longer are asked for objects that C code made; the growth is shared out over those that came.
 """
 
+import builtins
 import types
 from collections import deque
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from flatwater.memory.diagnose.owners import ITEMISED, Owner, owner_of
 from flatwater.memory.objects.arrays import Graph
 from flatwater.memory.objects.census import Census
 from flatwater.memory.objects.children import ATOMS, look
-from flatwater.memory.objects.raw import full_name, mro, name_of, names_of
+from flatwater.memory.objects.raw import full_name, made_in_c, mro, name_of
 from flatwater.memory.objects.view import OPAQUE, Walk
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.units import format_bytes
@@ -27,7 +28,8 @@ _WHOLE = frozenset({
     "_functools", "_collections", "_weakref", "_abc", "_decimal", "re", "typing", "enum", "numpy", "numpy.random",
 })  # fmt: skip
 """Modules whose objects hold what a census counts, or next to nothing."""
-_BY_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
+_UNNAMED = frozenset(id(kind) for kind in vars(types).values() if isinstance(kind, type))
+"""Builtin types that only `types` names: functions, frames, cells."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
     holding, owner = after.holdings[best.path], owner_of(before.holdings[best.path], after, best.path, missing)
     number, word = holding.length * holding.instances, name_of(best.handle)
     item = owner.holders[-1]
-    what = f"{number} × {item}" if item == word else f"{number} × {item}, each with its {word}"
+    said = item == word or full_name(best.handle)[0] == "ctypes"
+    what = f"{number} × {item}" if said else f"{number} × {item}, each with its {word}"
     outside = f"{what}, and about {format_bytes(behind)} outside of Python with each"
     return [replace(owner, what=outside, count=number, item_bytes=round(behind) + owner.item_bytes, outside=True)]
 
@@ -103,8 +106,16 @@ def _handles(items: Sequence[Any]) -> list[Any]:
 
 def _is_handle(kind: type) -> bool:
     """Whether C code made the class, or one that it extends, and may keep memory of its own for each object."""
-    made = [owner for owner in mro(kind) if any(type(value) in _BY_C for value in names_of(owner).values())]
-    return any(full_name(owner)[0] not in _WHOLE for owner in made) and not any(map(_is_sized, mro(kind)))
+    made = [owner for owner in mro(kind) if made_in_c(owner)]
+    return any(not _is_whole(owner) for owner in made) and not any(map(_is_sized, mro(kind)))
+
+
+def _is_whole(kind: type) -> bool:
+    """Whether it is Python's own. C types that name no module are said to be builtin as well."""
+    module, name = full_name(kind)
+    if module != "builtins":
+        return module in _WHOLE
+    return name in vars(builtins) or id(kind) in _UNNAMED or name.endswith(("iterator", "_keys", "_values", "_items"))
 
 
 def _is_sized(kind: type) -> bool:

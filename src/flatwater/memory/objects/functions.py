@@ -7,7 +7,17 @@ from functools import lru_cache, partial
 from typing import Any
 
 from flatwater.memory.objects.locals import function_name, locals_of
-from flatwater.memory.objects.raw import GC_BYTES, called, dict_of, entries, full_name, names_of, plain
+from flatwater.memory.objects.raw import (
+    GC_BYTES,
+    POINTER,
+    basic_size,
+    called,
+    dict_of,
+    entries,
+    full_name,
+    names_of,
+    plain,
+)
 from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk, claim
 
 
@@ -134,10 +144,15 @@ def look_frame(frame: types.FrameType, _walk: Walk) -> Inside:
 def look_generator(generator: Any, _walk: Walk) -> Inside:  # noqa: ANN401  generators, coroutines, both at once
     """The locals of a function that waits in the middle."""
     if type(generator) is types.GeneratorType:
-        frame = generator.gi_frame
+        frame, code = generator.gi_frame, generator.gi_code
+    elif type(generator) is types.CoroutineType:
+        frame, code = generator.cr_frame, generator.cr_code
     else:
-        frame = generator.cr_frame if type(generator) is types.CoroutineType else generator.ag_frame
+        frame, code = generator.ag_frame, generator.ag_code
     held = {} if frame is None else locals_of(frame)
     name = plain(generator.__name__)
     parts = [(f".<locals of {name}>.{key}", value) for key, value in held.items()]
-    return Inside("generator", object.__sizeof__(generator) + GC_BYTES, len(parts), parts=parts)
+    # Its own `__sizeof__` reads a number of items that Python 3.11 leaves unset: petabytes.
+    places = code.co_nlocals + code.co_stacksize + len(code.co_cellvars) + len(code.co_freevars)
+    size = basic_size(type(generator)) + POINTER * places + GC_BYTES
+    return Inside("generator", size, len(parts), parts=parts)

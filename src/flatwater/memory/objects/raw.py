@@ -29,6 +29,9 @@ mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 namespace: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
 """The namespace of a module: a lazy one stays asleep."""
 
+_base: Callable[[type], type | None] = type.__dict__["__base__"].__get__
+basic_size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
+POINTER = 8
 _HEAP_TYPE = 1 << 9
 """Set in a class's flags where it was made at run time, as Python's classes are."""
 
@@ -73,8 +76,17 @@ def is_a(obj: object, *kinds: type) -> bool:
 
 
 def made_in_c(kind: type) -> bool:
-    """Whether the class was made by C code, and not by a class statement or a call of `type`."""
-    return not _flags(kind) & _HEAP_TYPE or "__module__" not in names_of(kind)
+    """Whether the class was made by C code, and not by a class statement or a call of `type`.
+
+    C code may make heap types as well, with a module: their instances are larger than slots, a dict and a weak
+    reference are.
+    """
+    space = names_of(kind)
+    if not _flags(kind) & _HEAP_TYPE or "__module__" not in space:
+        return True
+    slots = sum(type(value) is types.MemberDescriptorType for value in space.values())
+    base = _base(kind)
+    return base is not None and basic_size(kind) - basic_size(base) > POINTER * (2 + slots)
 
 
 def c_attribute(obj: object, name: str) -> Any:  # noqa: ANN401
