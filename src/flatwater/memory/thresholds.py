@@ -134,6 +134,8 @@ class Owning:
     """Part of the process's growth below which a finding is not told, and does not count as the cause."""
     told: int = 5
     """Findings told at one time."""
+    dated: float = 10.0
+    """Times the low bound of a rate that the high one may be for a date to be told. Unmeasured."""
     overlap: float = 0.8
     """Part of neighbouring arrays that must share all rows but a few: a new episode begins a new window."""
     base: float = 2.0

@@ -302,7 +302,8 @@ def test_what_no_object_holds_is_told_by_numbers(monitor: Monitor, verdict: str)
     assert [(f.verdict, f.owner) for found in told.values() for f in found] == [(verdict, owner)]
     assert min(told) <= 11
     assert monitor.findings()[0].bytes_per_step == pytest.approx(MIB, rel=0.01)
-    assert monitor.findings()[0].limit_step == 1600
+    limit_step = monitor.findings()[0].limit_step
+    assert limit_step is None if verdict == "mapped" else limit_step == pytest.approx(1600, rel=0.05)
 
 
 def test_declared_state_is_touched_up_to_its_plan_and_leaks_beyond(monitor: Monitor) -> None:

@@ -10,14 +10,15 @@ from math import isfinite
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
+from flatwater.memory.thresholds import SHIPPED
 from flatwater.units import format_bytes
+
+OWNING = SHIPPED.owning
 
 Verdict = Literal["leak", "filling", "retention", "backlog", "cache", "mapped", "native", "slowdown"]
 
 WIDTH = 99
 """Columns of a line of `tell`."""
-TENFOLD = 10
-"""Times the low bound of a rate that the high one may be for a date to say anything."""
 LABEL = 10
 """Columns of the words at the beginning of a line of `tell`."""
 
@@ -162,7 +163,7 @@ class Finding:
         low, high = self.interval
         if self.limit_step is None:
             return "not reached"
-        if low <= 0 or high > TENFOLD * low:
+        if low <= 0 or high > OWNING.dated * low:
             return f"reached if it goes on; when, cannot be told from rates so far apart as these {self.unit}s have"
         return f"reached at {self.unit} {self.limit_step}"
 
