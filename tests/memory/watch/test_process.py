@@ -58,6 +58,18 @@ def test_a_program_that_comes_to_a_loop_of_its_own_is_read_there_at_once() -> No
     assert series["steps"][0] == REGULAR
 
 
+def test_a_boundary_that_comes_once_is_no_clock() -> None:
+    """A program that goes through its data once passes one epoch, and was read once."""
+    watch = ProcessWatch()
+    watch.step("epoch")
+    for _ in range(6):
+        time.sleep(0.21)
+        watch.tick(1)
+    summary = watch.summary()
+    watch.close(conclude=False)
+    assert (summary["readings"], summary["unit"]) == (6, "second")
+
+
 def test_a_unit_that_is_given_is_the_only_clock() -> None:
     watch = ProcessWatch(unit="round")
     for _ in range(4):

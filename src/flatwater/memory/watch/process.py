@@ -124,7 +124,9 @@ class ProcessWatch:
             if self._aside == TICK and self._thread == threading.get_ident():
                 self._count_on(now)
             return
-        if self._ticking and own:  # the program has boundaries of its own after all
+        lone = kind == TICK and self._unit is None and bool(self._rows) and not self._ticking
+        # The program has boundaries of its own after all; or it passed one, such as an epoch, and then none.
+        if (self._ticking and own) or lone:
             self._monitor.close()
             self._begin()
         if not self._rows:
