@@ -300,7 +300,7 @@ def test_what_no_object_holds_is_told_by_numbers(monitor: Monitor, verdict: str)
     owner, step = NUMBERS[verdict]
     told = watch(monitor, step, 40)
     assert [(f.verdict, f.owner) for found in told.values() for f in found] == [(verdict, owner)]
-    assert min(told) <= 11
+    assert min(told) <= 14, "a look more where globals of libraries became longer meanwhile"
     assert monitor.findings()[0].bytes_per_step == pytest.approx(MIB, rel=0.01)
     limit_step = monitor.findings()[0].limit_step
     assert limit_step is None if verdict == "mapped" else limit_step == pytest.approx(1600, rel=0.05)

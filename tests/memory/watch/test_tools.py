@@ -38,6 +38,8 @@ def main():
     print("kept", len(KEPT))
     sys.exit(3)
 """
+LAST = 1 + PROGRAM[: PROGRAM.index("print(")].count("\n")
+"""Where a debugger stops for the end: when the program has ended it begins anew, and what was kept is gone."""
 TRACED = """
 def tracer(frame, event, given):
     if "flatwater" in frame.f_code.co_filename:
@@ -98,7 +100,7 @@ def test_coverage_measures_the_same(tmp_path: Path) -> None:
         (["-m", "trace", "--count", "--missing", "--coverdir", "counted", "train.py"], None),
         (["-m", "trace", "--trace", "train.py"], None),
         (["-c", "import runpy; runpy.run_path('train.py', run_name='__main__')"], None),
-        (["-m", "pdb", "train.py"], "b work\nc\nn\nn\ns\nw\nclear 1\nc\nq\n"),
+        (["-m", "pdb", "train.py"], f"b work\nc\nn\nn\ns\nw\nclear 1\ntbreak {LAST}\nc\nq\n"),
     ],
 )
 def test_a_tool_of_the_standard_library_says_the_same(tmp_path: Path, words: list[str], typed: str | None) -> None:
