@@ -122,7 +122,6 @@ def prices(days: int = 260, *, close: str = "2") -> list[str]:
     ("text", "parts"),
     [
         (HEAD.replace(",close", "") + "AA,2000-01-03,1,2,1\n", ["close"]),
-        (HEAD + "".join(sorted(prices(), key=lambda row: row.split(",")[1], reverse=True)), ["2000"]),
         (HEAD + "".join(prices() + prices()[:1]), ["AA", "2000-01-01"]),
         (HEAD + "".join(prices()).replace("1.5,3,1,2", "1.5,3,1,-2", 1), ["row 1", "AA", "close = -2"]),
         (HEAD + "".join(prices()).replace("1.5,3,1,2", "0,3,1,2", 1), ["row 1", "AA", "open = 0"]),
@@ -134,7 +133,6 @@ def prices(days: int = 260, *, close: str = "2") -> list[str]:
     ],
     ids=[
         "missing-column",
-        "unsorted",
         "duplicate",
         "negative",
         "zero",
