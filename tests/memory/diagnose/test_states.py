@@ -48,10 +48,7 @@ WALKS = {
     "what a library holds": [
         (Event.UNEXPLAINED, State.SEARCHING, Action.WIDEN),
         (Event.LONGER, State.COUNTING, Action.KEEP),
-        (Event.READING, State.COUNTING, Action.COUNT),
-        (Event.COUNTED, State.PROVING, Action.KEEP),
-        (Event.READING, State.PROVING, Action.PROVE),
-        (Event.DUE, State.LOOKING, Action.LOOK),
+        *SUSPECT[2:],
         LOOKED,
     ],
     "cyclic garbage": [

@@ -23,7 +23,7 @@ from flatwater.units import format_bytes
 
 HANDLES = SHIPPED.handles
 _WHOLE = frozenset({
-    "builtins", "types", "collections", "functools", "itertools", "operator", "weakref", "datetime", "decimal", "array",
+    "types", "collections", "functools", "itertools", "operator", "weakref", "datetime", "decimal", "array",
     "random", "_random", "_thread", "threading", "_queue", "queue", "_asyncio", "_contextvars", "_struct", "_operator",
     "_functools", "_collections", "_weakref", "_abc", "_decimal", "re", "typing", "enum", "numpy", "numpy.random",
 })  # fmt: skip

@@ -182,15 +182,19 @@ class Monitor:
 
     def gained(self) -> list[tuple[str, int]]:
         """Roots that hold more than at the beginning, new ones too, and by how many bytes: leads, and no proof."""
-        self.censuses.drop()
-        self.censuses.seconds = inf
-        taken = None if self._last is None else self.censuses.take(self._last.step)
+        taken = self._counted_now()
         if taken is None or self._first.before is None:
             return []
         before, now = self._first.before.holdings, taken[1].holdings
         roots = {path: held.bytes for path, held in now.items() if held.parent is None}
         grown = ((path, size - (before[path].bytes if path in before else 0)) for path, size in roots.items())
         return sorted(grown, key=lambda each: -each[1])
+
+    def _counted_now(self) -> tuple[int, Census] | None:
+        """A census at the last reading, whole and at once; None before the first."""
+        self.censuses.drop()
+        self.censuses.seconds = inf
+        return None if self._last is None else self.censuses.take(self._last.step)
 
     def uncollected(self, open_bytes: float, steps: int) -> list[Finding]:
         """Cyclic garbage, if it is most of the bytes that have no cause: it may come and go too fast to make a line.
@@ -215,9 +219,7 @@ class Monitor:
 
     def behind_handles(self, open_bytes: int) -> list[Finding]:
         """The container whose items came with the bytes that have no cause, since the first census."""
-        self.censuses.drop()
-        self.censuses.seconds = inf
-        first, taken = self._first, None if self._last is None else self.censuses.take(self._last.step)
+        first, taken = self._first, self._counted_now()
         if self._last is None or taken is None or first.before is None or taken[0] <= first.since:
             return []
         owners = find_handles(first.before, taken[1], open_bytes)
