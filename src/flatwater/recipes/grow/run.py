@@ -38,8 +38,10 @@ class GrowRun(Run):
         config, envs = self.config, self.trainer.run.envs
         weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
         seen = envs.task.images
-        size = f"{seen.channels} x {seen.height} x {seen.width}" if seen.height > 1 else f"{seen.width}"
-        task = f"{len(envs.task.train_labels):,} images of {size} in {seen.classes} classes to learn"
+        size = f"images of {seen.channels} x {seen.height} x {seen.width}"
+        if seen.channels == seen.height == 1:
+            size = f"vectors of {seen.width}"
+        task = f"{len(envs.task.train_labels):,} {size} in {seen.classes} classes to learn"
         return (
             f"{config.envs} {config.env.host.kind} hosts of up to {weights:,} weights, {task}, batches of one episode"
         )
