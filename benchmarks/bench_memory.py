@@ -40,6 +40,7 @@ from flatwater.replay.rows import build_rows
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.session import restore_run, start
 from flatwater.state.tree import nbytes
+from flatwater.trainers.erl.config import replay_capacity
 
 BYTES_OF_TRANSITION, PEAK, GROWTH = 900, 4e9, 2e6
 FLOOR = {"panel": 91e6, "observations": 51e6, "networks": 252e6, "adam": 252e6, "champion": 16e6, "replay": 12e6}
@@ -52,12 +53,18 @@ CPU, META = torch.device("cpu"), torch.device("meta")
 
 def transition() -> dict[str, Any]:
     """Exact bytes of a replay transition of 108 instruments."""
-    config = RowReplayConfig()
+    config, capacity = RowReplayConfig(), 50_000
 
     def each(*, account: bool, prioritised: bool) -> float:
-        rows = build_rows(replace(config, prioritised=prioritised), instruments=108, account=account, device=META)
+        rows = build_rows(
+            replace(config, prioritised=prioritised),
+            capacity=capacity,
+            instruments=108,
+            account=account,
+            device=META,
+        )
         held = sum(size for path, size in nbytes(rows).items() if path != "appended")
-        return held / config.capacity
+        return held / capacity
 
     return {
         "bytes": each(account=False, prioritised=False),
@@ -79,7 +86,7 @@ def full_config(updates: int) -> ErlRunConfig:
     return replace(
         config,
         learner=LearnerConfig(algorithm="ddpg", ddpg=DDPGConfig(updates=updates)),
-        replay=replace(config.replay, warmup=config.replay.capacity),
+        replay=replace(config.replay, warmup=replay_capacity(config)),
         checkpoints=CheckpointConfig(keep=1),
     )
 

@@ -109,7 +109,7 @@ def stacked(hidden: tuple[int, int], batch: Batch, *, compiled: bool) -> Callabl
         ddpg=DDPGConfig(batch_size=batch_size, gamma=GAMMA, tau=TAU),
     )
     nets = Networks(MLPActor(OBS, ACTION, hidden), MLPCritic(OBS, ACTION, hidden))
-    setting = Setting(members=members, rng=torch.Generator().manual_seed(0), device=torch.device("cpu"))
+    setting = Setting(members=members, seed=0, device=torch.device("cpu"))
     update_ = make_update(config, nets, build(config, nets, setting), [(0, members)])
     return lambda: consume(update_([lambda _low, _high: batch]))
 

@@ -34,7 +34,7 @@ def small() -> ErlRunConfig:
         splits=replace(config.splits, holdout_days=60, validation_days=60),
         env=replace(config.env, episode=episode),
         learner=LearnerConfig(algorithm="ddpg", ddpg=DDPGConfig(updates=4, batch_size=16)),
-        replay=RowReplayConfig(capacity=2_000, warmup=200),
+        replay=RowReplayConfig(generations=1, warmup=200),
     )
 
 
@@ -58,7 +58,7 @@ def windows_config() -> ErlRunConfig:
         panel="synthetic:40x500",
         budget=WINDOW_BUDGET,
         start_over_budget=True,
-        replay=RowReplayConfig(capacity=12_000, warmup=200, windows="stored"),
+        replay=RowReplayConfig(generations=4, warmup=200, windows="stored"),
     )
 
 

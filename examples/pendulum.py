@@ -63,9 +63,9 @@ def main() -> None:
     envs = gymnasium.make_vec("Pendulum-v1", num_envs=MEMBERS, vectorization_mode="sync")
     spaces = envs.single_observation_space, envs.single_action_space
     ring = build_ring(ReplayConfig(capacity=20_000), *spaces, envs=MEMBERS, device=CPU)
-    rngs = {name: generator(options.seed, name, CPU) for name in ("weights", "noise", "replay")}
+    rngs = {name: generator(options.seed, name, CPU) for name in ("noise", "replay")}
     nets = Networks(ACTOR, CRITIC)
-    learner = build(CONFIG, nets, Setting(members=MEMBERS, extra=0, rng=rngs["weights"], device=CPU))
+    learner = build(CONFIG, nets, Setting(members=MEMBERS, extra=0, seed=options.seed, device=CPU))
     update_ = make_update(CONFIG, nets, learner, [(0, MEMBERS)])
 
     def learn_() -> None:

@@ -35,12 +35,13 @@ def population(
     groups: list[tuple[int, int]] | None = None,
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
+    first: int = 0,
     **settings: object,
 ) -> Population:
-    config, rng = settings_of(settings), torch.Generator().manual_seed(seed)
+    config = settings_of(settings)
     algorithm = find_algorithm(config)
     nets = DRAWN if algorithm.gaussian else NETS
-    learner = algorithm.build(config, nets, Setting(members=members, rng=rng, device=CPU, dtype=dtype))
+    learner = algorithm.build(config, nets, Setting(members=members, seed=seed, first=first, device=CPU, dtype=dtype))
     return Population(config, learner, algorithm.make_update(config, nets, learner, groups or [(0, members)]))
 
 

@@ -35,7 +35,7 @@ def test_settings_of_an_algorithm_that_is_not_chosen_are_refused(chosen: str, gi
 @pytest.mark.parametrize(
     ("mapping", "told"),
     [
-        ({"replay": {"capacity": 9_000}}, r"replay\.capacity = 9000: must be left .*replays nothing"),
+        ({"replay": {"generations": 9}}, r"replay\.generations = 9: must be left .*replays nothing"),
         ({"exploration": {"day": 1.0}}, r"exploration\.day = 1\.0: must be left .*adds no noise"),
         (
             {"learner": {"algorithm": "sac"}, "exploration": {"day": 1.0}},

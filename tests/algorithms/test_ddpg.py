@@ -19,10 +19,11 @@ from populations import (
     settings_of,
 )
 
-from flatwater.algorithms.api import Setting, find_algorithm, read_tally_
+from flatwater.algorithms.api import Members, Setting, find_algorithm, normal, read_tally_
 from flatwater.algorithms.config import LearnerConfig
 from flatwater.errors import ConfigError
 from flatwater.nets.stack import views
+from flatwater.replay.batch import Batch
 from flatwater.state.tree import leaves, nbytes
 
 UPDATES = 50
@@ -48,12 +49,10 @@ def test_equals_members_trained_one_by_one(settings: dict[str, object]) -> None:
         for p in range(3)
     ]
     rng = torch.Generator().manual_seed(1)
-    noise_rng = torch.Generator()
     groups = settings.get("groups", [(0, 3)])
     for _ in range(UPDATES):
-        noise_rng.set_state(learner.rng.get_state())
         batches = [batch_of(3, rng) for _ in range(config.micro_batches)]
-        noises = target_noises(config, noise_rng, groups)
+        noises = target_noises(config, learner, batches, groups)
 
         errors = pop.update_(draws_of(batches))
 
@@ -70,16 +69,30 @@ def test_equals_members_trained_one_by_one(settings: dict[str, object]) -> None:
 
 
 def target_noises(
-    config: LearnerConfig, rng: torch.Generator, groups: list[tuple[int, int]]
+    config: LearnerConfig, learner: Members, batches: list[Batch], groups: list[tuple[int, int]]
 ) -> list[torch.Tensor | None]:
     """The noise that the learner draws, group by group, for each micro-batch of all members."""
     if config.algorithm == "ddpg":
         return [None] * config.micro_batches
-    drawn = [
-        [torch.randn(high - low, B, ACTION, generator=rng, dtype=torch.float64) for _ in range(config.micro_batches)]
-        for low, high in groups
+    return [
+        torch.cat([normal(learner, span, batch.action[slice(*span)], "target actions", n) for span in groups])
+        for n, batch in enumerate(batches)
     ]
-    return [torch.cat(parts) for parts in zip(*drawn, strict=True)]
+
+
+def test_noise_belongs_to_an_update_a_group_and_a_micro_batch_whoever_draws_it() -> None:
+    like, all_members, share = torch.empty(2, B, ACTION), population(members=4), population(members=2, first=2)
+    mine = normal(share.learner, (0, 2), like, "target actions", 0)
+    assert torch.equal(mine, normal(all_members.learner, (2, 4), like, "target actions", 0))
+    others = [
+        normal(share.learner, (0, 2), like, "target actions", 1),
+        normal(share.learner, (0, 2), like, "critics", 0),
+        normal(all_members.learner, (0, 2), like, "target actions", 0),
+        normal(population(members=2, first=2, seed=1).learner, (0, 2), like, "target actions", 0),
+    ]
+    share.learner.tally.updates += 1
+    others.append(normal(share.learner, (0, 2), like, "target actions", 0))
+    assert not any(torch.equal(mine, other) for other in others)
 
 
 def test_the_champions_slot_is_never_trained_and_nothing_is_rebound() -> None:
@@ -170,8 +183,8 @@ def _views(block: torch.Tensor, *, critic: bool = False) -> dict[str, torch.Tens
 
 def test_plan_on_the_meta_device_is_what_is_held_and_updates_hold_no_more() -> None:
     def build(device: str) -> object:
-        config, rng = settings_of({}), torch.Generator().manual_seed(0)
-        return find_algorithm(config).build(config, NETS, Setting(members=3, rng=rng, device=torch.device(device)))
+        config = settings_of({})
+        return find_algorithm(config).build(config, NETS, Setting(members=3, seed=0, device=torch.device(device)))
 
     planned, pop = nbytes(build("meta")), population(dtype=torch.float32)
 
@@ -200,7 +213,7 @@ def test_learns_the_value_and_the_best_action_of_a_bandit() -> None:
     """Reward -(a - s)^2 and no future: the critic learns it and the actor learns a = s."""
     pop = population(micro_batches=1, dtype=torch.float32, actor_lr=3e-3, critic_lr=3e-3, weight_decay=0.0)
     rng = torch.Generator().manual_seed(1)
-    for _ in range(600):
+    for _ in range(1500):
         batch = batch_of(3, rng, dtype=torch.float32, weighted=False)
         batch.obs[..., 0].clamp_(-0.8, 0.8)
         batch.action.uniform_(-1, 1, generator=rng)

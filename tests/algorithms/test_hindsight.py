@@ -48,8 +48,7 @@ def learner_of(
 ) -> tuple[Members, Update]:
     own = HindsightConfig(actor_lr=0.05)
     config = LearnerConfig(weight_decay=0.0, micro_batches=micro_batches, hindsight=own)
-    rng = torch.Generator().manual_seed(0)
-    learner = build(config, NETS, Setting(members=members, rng=rng, device=device, dtype=torch.float64))
+    learner = build(config, NETS, Setting(members=members, seed=0, device=device, dtype=torch.float64))
     return learner, make_update(config, NETS, learner, groups or [(0, members)])
 
 

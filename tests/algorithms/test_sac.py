@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 import torch
-from populations import ACTION, CRITIC, DRAWN, OBS, B, batch_of, draws_of, population
+from populations import ACTION, CRITIC, DRAWN, OBS, batch_of, draws_of, population
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 from torch.nn.functional import linear, relu
 
-from flatwater.algorithms.api import read_tally_
+from flatwater.algorithms.api import normal, read_tally_
 from flatwater.algorithms.config import LearnerConfig, SACConfig
 from flatwater.algorithms.sac import LOG_DEVIATION, State, explorer, sample
 from flatwater.errors import ConfigError
@@ -117,14 +117,13 @@ def test_equals_members_trained_one_by_one(settings: dict[str, object]) -> None:
     pop = population(**{"algorithm": "sac", "micro_batches": 1, "temperature_lr": 1e-2} | settings)
     state, groups = pop.learner, settings.get("groups", [(0, 3)])
     ones = [OneSAC(pop.config, state, p) for p in range(3)]
-    rng, noise_rng = torch.Generator().manual_seed(1), torch.Generator()
+    rng = torch.Generator().manual_seed(1)
     for _ in range(UPDATES):
-        noise_rng.set_state(state.rng.get_state())
-        following, noise = (
-            torch.cat([torch.randn(h - low, B, ACTION, generator=noise_rng, dtype=torch.float64) for low, h in groups])
-            for _ in range(2)
-        )
         batch = batch_of(3, rng)
+        following, noise = (
+            torch.cat([normal(state, span, batch.action[slice(*span)], consumer, 0) for span in groups])
+            for consumer in ("critics", "actor")
+        )
 
         errors = pop.update_(draws_of([batch]))
 

@@ -70,11 +70,11 @@ def seen(sentence: str) -> str:
         ("--observation-features", ["observation_features = (): must be one or more names"]),
         ("--observation-features close closer", ["there is no feature 'closer' to observe. There are: open, close"]),
         ("--observation-features close close", ["observation_features", "each once"]),
+        ("--replay.generations 0", ["replay.generations = 0: must be 1 to 2**40"]),
         (
-            "--learner.algorithm ddpg --replay.capacity 100 --replay.warmup 10",
-            ["replay.capacity = 100: must be at least 160"],
+            "--learner.algorithm ddpg --replay.warmup 60000",
+            ["replay.warmup = 60000", "1 to 6400, the transitions of replay.generations = 4"],
         ),
-        ("--replay.warmup 60000", ["replay.warmup = 60000", "1 to replay.capacity (50000)"]),
         ("--evaluation.lowest 4", ["evaluation.lowest = 4: must be 1 to 3"]),
         ("--device abacus", ["device = 'abacus': must be cpu, cuda or cuda:N"]),
         ("--panel nowhere.parquet", ["nowhere.parquet", "No such file", "Check the path"]),
@@ -160,9 +160,12 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("nonsense", ["no command 'nonsense'. Known: checkpoints, evaluate, export, mirror, orders, panel import"]),
+        (
+            "nonsense",
+            ["no command 'nonsense'. Known: checkpoints, completion, evaluate, export, mirror, orders, panel import"],
+        ),
         ("train nonsense", ["no command 'train nonsense'. Known: train erl"]),
-        ("resume", ["RUN", "The run's folder"]),
+        ("resume", ["runs: there is no run here that is stopped", "flatwater runs FOLDER"]),
         ("resume a b", ["b"]),
         ("evaluate", ["RUN"]),
         ("panel import x.csv", ["--out PATH"]),

@@ -71,7 +71,7 @@ def check(words: list[str]) -> None:
     assert not set(said) & set("\x1b\x07\x9b\0"), words
 
 
-@settings(max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(command_lines())
 def test_whatever_is_written_after_a_command_is_done_or_refused(words: list[str]) -> None:
     check(words)

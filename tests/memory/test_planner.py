@@ -17,7 +17,7 @@ def plan(*, budget: int | None = None, limit: int = 100) -> Plan:
         base_bytes=10,
         limits={"RAM": 1000, "cgroup": limit},
         budget=budget,
-        suggestions=("replay.capacity = 5: replay would take 20 B instead of 40 B",),
+        suggestions=("replay.generations = 5: replay would take 20 B instead of 40 B",),
     )
 
 
@@ -46,7 +46,7 @@ def test_what_does_not_fit_is_refused_with_owners_and_remedy() -> None:
         in said
     )
     assert "replay.action 30 B, learner.actor 20 B, replay.row 10 B" in said
-    assert "replay.capacity = 5: replay would take 20 B instead of 40 B" in said
+    assert "replay.generations = 5: replay would take 20 B instead of 40 B" in said
     assert "--budget" in said
     assert refused.value.exit_code == 3
 

@@ -44,7 +44,7 @@ def batch(algorithm: str) -> tuple[str, ...]:
     ("env", "options"),
     [
         pytest.param(REACH, batch("td3"), id="td3"),
-        pytest.param(WORLD, batch("ddpg"), id="ddpg"),
+        pytest.param(WORLD, batch("ddpg"), id="ddpg", marks=pytest.mark.slow),
         pytest.param(REACH, batch("sac"), id="sac"),
         pytest.param(
             REACH,

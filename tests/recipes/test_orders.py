@@ -42,7 +42,7 @@ TINY: dict[str, Any] = {
     "net": {"channels": 4, "hidden": 8},
 }
 DDPG = {"learner": {"algorithm": "ddpg", "ddpg": {"updates": 4, "batch_size": 8}}}
-REPLAY = {"replay": {"capacity": 500, "warmup": 50}, "env": TINY["env"] | {"account_observation": True}}
+REPLAY = {"replay": {"generations": 3, "warmup": 50}, "env": TINY["env"] | {"account_observation": True}}
 
 
 @pytest.fixture(scope="session")
@@ -234,7 +234,7 @@ print(json.dumps({"about": about, "action": action.tolist()}))
 """
 
 
-@pytest.mark.parametrize("kind", ["hindsight", "ddpg"])
+@pytest.mark.parametrize("kind", ["hindsight", pytest.param("ddpg", marks=pytest.mark.slow)])
 def test_an_exported_trader_acts_alike_where_there_is_no_flatwater(
     kind: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

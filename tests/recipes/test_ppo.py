@@ -98,7 +98,7 @@ def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
     [
         ("own_world:Corridor", 20, 0.9),
         pytest.param("own_world:Aim", 60, -1.5, marks=pytest.mark.slow),
-        ("own_world:Pairs", 25, 4.5),
+        pytest.param("own_world:Pairs", 25, 4.5, marks=pytest.mark.slow),
     ],
 )
 def test_it_learns(env: str, rounds: int, least: float) -> None:

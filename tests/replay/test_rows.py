@@ -15,8 +15,8 @@ CPU = torch.device("cpu")
 
 
 def ring(capacity: int, *, instruments: int = 2, account: bool = False, prioritised: bool = False) -> RowReplay:
-    config = RowReplayConfig(capacity=capacity, warmup=1, prioritised=prioritised)
-    return build_rows(config, instruments=instruments, account=account, device=CPU)
+    config = RowReplayConfig(warmup=1, prioritised=prioritised)
+    return build_rows(config, capacity=capacity, instruments=instruments, account=account, device=CPU)
 
 
 def play(replay: RowReplay, *, start: int, episodes: int, days: int) -> None:
@@ -39,8 +39,9 @@ def play(replay: RowReplay, *, start: int, episodes: int, days: int) -> None:
 def test_a_transition_of_108_instruments_takes_882_bytes() -> None:
     """The original stored two windows: 24.28 MB. 108 x 2 actions x 4 bytes, and 18 bytes of numbers."""
     capacity = 50_000
-    config = RowReplayConfig(capacity=capacity)
-    planned = build_rows(config, instruments=108, account=False, device=torch.device("meta"))
+    planned = build_rows(
+        RowReplayConfig(), capacity=capacity, instruments=108, account=False, device=torch.device("meta")
+    )
     tensors = [leaf.value for leaf in leaves(planned) if isinstance(leaf.value, torch.Tensor)]
     assert sum(tensor.nbytes for tensor in tensors) == 882 * capacity
     assert sum(nbytes(planned).values()) - 882 * capacity == 4 * 8  # `appended`, and three fields that are None
@@ -101,7 +102,7 @@ def test_each_transition_names_the_next_day_of_its_episode(capacity: int, games:
 
 def test_a_ring_smaller_than_two_days_of_its_episodes_is_refused() -> None:
     """The second day would overwrite the first, and the links of the first would lead to itself."""
-    with pytest.raises(ConfigError, match=r"replay.capacity = 11: must be at least 12"):
+    with pytest.raises(ConfigError, match=r"capacity = 11: must be at least 12"):
         play(ring(11), start=0, episodes=6, days=1)
 
 

@@ -14,8 +14,8 @@ N, T, F, CONTEXT, K = 3, 60, 2, 4, 2
 
 
 def ring(capacity: int) -> RowReplay:
-    config = RowReplayConfig(capacity=capacity, warmup=1, windows="stored")
-    return build_rows(config, instruments=K, account=False, device=CPU, window=(N, CONTEXT, F))
+    config = RowReplayConfig(warmup=1, windows="stored")
+    return build_rows(config, capacity=capacity, instruments=K, account=False, device=CPU, window=(N, CONTEXT, F))
 
 
 def played(replay: RowReplay, observations: torch.Tensor, episodes: int, days: int, first: int) -> None:
@@ -68,5 +68,7 @@ def test_the_plan_counts_all_windows() -> None:
 
 
 def test_row_numbers_alone_keep_no_windows() -> None:
-    replay = build_rows(RowReplayConfig(), instruments=K, account=False, device=CPU, window=(N, CONTEXT, F))
+    replay = build_rows(
+        RowReplayConfig(), capacity=100, instruments=K, account=False, device=CPU, window=(N, CONTEXT, F)
+    )
     assert replay.windows is None

@@ -49,16 +49,17 @@ class RegressionConfig:
 
 def build(_config: LearnerConfig, nets: Networks, setting: Setting) -> Members:
     return Members(
-        actor=setting.rows(nets.actor.layout),
+        actor=setting.rows("actor", nets.actor.layout),
         actor_adam=setting.adam(nets.actor.layout.size),
-        rng=setting.rng,
         tally=setting.tally("actor_loss", "actor_grad_norm"),
+        seed=setting.seed,
+        first=setting.first,
     )
 
 
 def make_update(config: LearnerConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
     count, adam, layout = len(members.tally.skipped), members.actor_adam, nets.actor.layout
-    step_ = bind_step(members.actor[:count], adam, lr=config.own.lr, weight_decay=0.0, clip=1.0)
+    step_ = bind_step(members.actor[:count], adam, lr=config.own.lr, weight_decay=0.0, clip=1.0, groups=groups)
 
     def update_(draws: Sequence[Draw]) -> None:
         for span in groups:

@@ -28,7 +28,7 @@ EXPECTED = {
 }
 """Fault -> verdict, and what the owner's path contains."""
 NO_LINE = ("holes",)
-FAST = ("graphs", "windows")
+FAST = ("windows",)
 ROUNDS = 10
 
 

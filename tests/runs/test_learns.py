@@ -13,7 +13,7 @@ LENGTHS = ("--splits.validation-days", "300", "--splits.holdout-days", "500", "-
 @pytest.mark.parametrize(
     ("market", "share", "beaten"),
     [
-        ("synthetic:12x1500:signal=0.7:signal_days=100", 0.6, ["random"]),
+        pytest.param("synthetic:12x1500:signal=0.7:signal_days=100", 0.6, ["random"], marks=pytest.mark.slow),
         (
             "synthetic:13x2000:law=interaction:context_instruments=1:signal=0.12:signal_days=20",
             0.5,

@@ -12,7 +12,7 @@ import pytest
 
 FLATWATER = (sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())")
 LIMIT = 1 << 30
-LARGE = ("--replay.capacity", "100000000")
+LARGE = ("--replay.generations", "600000")
 GROUPS = Path("/sys/fs/cgroup")
 DATA = pytest.param("RLIMIT_DATA", "ulimit -d", marks=pytest.mark.slow)
 

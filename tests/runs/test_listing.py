@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from flatwater.cli.main import main
-from flatwater.runs.listing import list_runs
+from flatwater.errors import RunError
+from flatwater.runs.listing import list_runs, newest_run
 
 
 def make(folder: Path, config: str = "rounds = 3") -> Path:
@@ -46,3 +47,31 @@ def test_a_run_whose_name_is_markup_is_reported_under_its_name(
     assert (run / "report.html").is_file()
     assert main(["top", str(run), "--once"]) == 0
     assert "a[1] [bold]b[x]" in capsys.readouterr().out
+
+
+def test_the_newest_run_in_the_most_wanted_state_is_found(tmp_path: Path) -> None:
+    for age, (name, rounds) in enumerate([("new", 1), ("old", 1), ("done", 3), ("oldest", 0)]):
+        run = make(tmp_path / name)
+        (run / "metrics.jsonl").write_text("".join(f'{{"round": {n + 1}}}\n' for n in range(rounds)))
+        for path in (*run.iterdir(), run):
+            os.utime(path, (1e9 - age, 1e9 - age))
+    (tmp_path / "done" / "result.json").write_text("{}")
+    os.utime(tmp_path / "done" / "result.json", (1e9 - 2, 1e9 - 2))
+    states = {line.name: line.state for line in list_runs(tmp_path)}
+    assert states == {"new": "stopped", "old": "stopped", "done": "finished", "oldest": "stopped"}
+
+    assert newest_run(tmp_path, "stopped") == tmp_path / "new"
+    assert newest_run(tmp_path, "training", "finished", "stopped") == tmp_path / "done"
+    with pytest.raises(RunError, match=r"there is no run here that is training\. Give a run's folder"):
+        newest_run(tmp_path, "training")
+    with pytest.raises(RunError, match="no run here that is stopped or finished"):
+        newest_run(tmp_path / "nowhere", "stopped", "finished")
+
+
+@pytest.mark.parametrize("command", ["resume", "top"])
+def test_without_runs_the_commands_that_take_the_newest_say_so(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([command]) == 2
+    assert "runs: there is no run here that is" in capsys.readouterr().err

@@ -27,7 +27,7 @@ def config(tiny: list[str]) -> ErlRunConfig:
 
 
 def variants() -> dict[str, dict[str, object]]:
-    replay = RowReplayConfig(capacity=300, warmup=50)
+    replay = RowReplayConfig(generations=2, warmup=50)
     small: dict[str, Any] = {"updates": 2, "batch_size": 8}
     ddpg = LearnerConfig(algorithm="ddpg", ddpg=DDPGConfig(**small))
     td3 = LearnerConfig(algorithm="td3", td3=TD3Config(**small))
@@ -62,7 +62,7 @@ def test_a_plan_of_a_terabyte_allocates_nothing(config: ErlRunConfig) -> None:
     outline(config, panel)
     before = resident_bytes()
     learner = LearnerConfig(algorithm="ddpg")
-    large = replace(config, learner=learner, replay=RowReplayConfig(capacity=2_000_000_000))
+    large = replace(config, learner=learner, replay=RowReplayConfig(generations=20_000_000, warmup=50))
     _, run = outline(large, panel)
     assert sum(nbytes(run).values()) > 1e11
     assert resident_bytes() - before < 16 << 20
@@ -95,7 +95,7 @@ def test_the_table_fits_and_names_owners_limits_and_budget(tiny: list[str], caps
 def test_what_does_not_fit_exits_with_3_and_says_what_to_change(
     replayed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [*replayed, "--replay.windows", "stored", "--replay.capacity", "50000", "--budget", "300MiB"]
+    options = [*replayed, "--replay.windows", "stored", "--replay.generations", "300", "--budget", "300MiB"]
     assert main(["plan", "erl", *options]) == 3
     said = capsys.readouterr().out
     assert "it does not fit" in said
@@ -110,7 +110,7 @@ def test_what_does_not_fit_exits_with_3_and_says_what_to_change(
 def test_what_the_system_refuses_is_told_with_owners_and_remedy(
     replayed: list[str], windows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--replay.windows", windows, "--replay.capacity", "500000000000", "--start-over-budget"]
+    options = ["--replay.windows", windows, "--replay.generations", "5000000000", "--start-over-budget"]
     assert main(["train", "erl", *replayed, *options, "--run", str(tmp_path / "run")]) == 3
     assert "the system refuses" in capsys.readouterr().err
 

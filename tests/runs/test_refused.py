@@ -55,7 +55,7 @@ OWN = {
         "too few days to split": "--panel synthetic:6x90",
         "too few days to train on": "--panel synthetic:6x110",
         "a window of a prime length": "--env.episode.context 23",
-        "a replay for less than two days": "--learner.algorithm ddpg --replay.capacity 10 --replay.warmup 5",
+        "a replay of nothing": "--learner.algorithm ddpg --replay.generations 0",
         "a replay that warms up too long": "--learner.algorithm ddpg --replay.warmup 60000",
         "too many of the lowest": "--evaluation.lowest 4",
     },

@@ -24,7 +24,7 @@ def test_two_generations_and_two_more_are_four(train: Train, same: Same) -> None
     same(whole, parted)
 
 
-@pytest.mark.parametrize("algorithm", ["td3", "sac"])
+@pytest.mark.parametrize("algorithm", ["td3", pytest.param("sac", marks=pytest.mark.slow)])
 def test_with_every_option_that_keeps_state(train: Train, same: Same, algorithm: str) -> None:
     options = ("--replay.prioritised", "--env.account-observation", "--rounds", "3")
     whole = train("whole", *options, "--evolution.plateau-rounds", "1", algorithm=algorithm)

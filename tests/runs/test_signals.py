@@ -44,7 +44,13 @@ def _as_in_a_terminal() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize(("number", "code"), CODES.items())
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(number, code, marks=() if number == signal.SIGTERM else pytest.mark.slow)
+        for number, code in CODES.items()
+    ],
+)
 def test_a_signal_finishes_the_step_saves_and_loses_nothing(
     number: signal.Signals,
     code: int,
@@ -153,6 +159,7 @@ def test_a_closed_terminal_loses_nothing(kind: str, tmp_path: Path, same: Same) 
     same(whole, run)
 
 
+@pytest.mark.slow
 def test_under_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
     """It prints to the closed terminal all the while, and ends as if somebody had read it."""
     run = tmp_path / "run"

@@ -50,7 +50,9 @@ LEDGER = Path("ledger.jsonl")
 def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     assert read_plan(path) is None
-    plan = Plan({"replay.row": 9, "n": 8}, {"learn": 5}, 3, {"ulimit": 99, "cgroup": 50}, 40, ("smaller batches",))
+    plan = Plan(
+        {"replay.row": 9, "n": 8}, {"learn": 5}, 3, {"ulimit": 99, "cgroup": 50}, 40, ("smaller batches",), [7, 6]
+    )
     path.write_text(json.dumps(plan.to_json()))
     found = read_plan(path)
     assert found is not None

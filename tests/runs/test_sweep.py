@@ -130,12 +130,12 @@ def test_a_trial_that_would_not_fit_or_dies_has_failed_with_its_reason_and_the_s
 
 
 def test_settings_that_cannot_be_had_together_fail_without_a_process() -> None:
-    """Each fits alone: a replay of 300 with a warm-up of 200, one of 100,000 with a warm-up of 50,000."""
-    space = "[replay.capacity]\nchoices = [1000, 100000]\n[replay.warmup]\nchoices = [200, 50000]\n"
+    """Each fits alone: a replay of one generation with a warm-up of 200, one of 500 with a warm-up of 20,000."""
+    space = "[replay.generations]\nchoices = [1, 500]\n[replay.warmup]\nchoices = [200, 20000]\n"
     outcome, _ = swept(order(space, trials=6))
     failed = [line for line in outcome.lines if line.state == "failed"]
-    assert {(line.settings["replay.capacity"], line.settings["replay.warmup"]) for line in failed} == {(1000, 50000)}
-    assert all("replay.warmup = 50000" in line.reason for line in failed)
+    assert {(line.settings["replay.generations"], line.settings["replay.warmup"]) for line in failed} == {(1, 20000)}
+    assert all("replay.warmup = 20000" in line.reason for line in failed)
     assert len(started()) == 6 - len(failed)
 
 
@@ -286,11 +286,11 @@ def test_real_trials_are_runs_and_the_command_goes_on_after_a_kill(
 
 @pytest.mark.slow
 def test_a_trial_over_its_budget_is_not_started(replayed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    Path("space.toml").write_text("[replay.capacity]\nchoices = [300, 4000000000]\n")
+    Path("space.toml").write_text("[replay.generations]\nchoices = [2, 1000000]\n")
     command = ["sweep", "erl", "--space", "space.toml", "--trials", "2", "--rounds", "1", "--run", "s", "--seed", "4"]
     assert main([*command, *replayed, "--json"]) == 0
     fits, large = json.loads(capsys.readouterr().out)["trials"]
-    assert (fits["settings"], fits["state"]) == ({"replay.capacity": 300}, "finished")
-    assert (large["settings"], large["state"]) == ({"replay.capacity": 4_000_000_000}, "failed")
+    assert (fits["settings"], fits["state"]) == ({"replay.generations": 2}, "finished")
+    assert (large["settings"], large["state"]) == ({"replay.generations": 1_000_000}, "failed")
     assert "The run would take" in large["reason"]
     assert not Path("s/trial-0002").exists()

@@ -110,10 +110,10 @@ def test_what_is_wrong_is_named(text: str, told: str) -> None:
 
 
 def test_a_value_that_fits_only_beside_others_may_be_searched() -> None:
-    """A warm-up of 60,000 does not fit into the default replay, one of 100,000 rows holds it."""
-    space = space_of("[replay.warmup]\nchoices = [100, 60000]\n[replay.capacity]\nlow = 50000\nhigh = 100000")
+    """A warm-up of 60,000 does not fit into the default replay, one of 8 generations holds it."""
+    space = space_of("[replay.warmup]\nchoices = [100, 60000]\n[replay.generations]\nlow = 4\nhigh = 8")
     assert space is not None
     with pytest.raises(ConfigError, match=r"replay\.warmup = 60000"):
         configured(BASE, {"replay.warmup": 60_000})
-    found = configured(BASE, {"replay.warmup": 60_000, "replay.capacity": 100_000})
-    assert (found.replay.warmup, found.replay.capacity, found.seed) == (60_000, 100_000, BASE.seed)
+    found = configured(BASE, {"replay.warmup": 60_000, "replay.generations": 8})
+    assert (found.replay.warmup, found.replay.generations, found.seed) == (60_000, 8, BASE.seed)

@@ -136,7 +136,10 @@ def test_the_student_of_a_run_teaches_another(run: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("world", "teacher"),
-    [("gymnasium:BabyAI-GoToRedBallNoDists-v0", "babyai"), ("pettingzoo:mpe2.simple_spread_v3", "random")],
+    [
+        ("gymnasium:BabyAI-GoToRedBallNoDists-v0", "babyai"),
+        pytest.param("pettingzoo:mpe2.simple_spread_v3", "random", marks=pytest.mark.slow),
+    ],
 )
 def test_other_worlds_are_taught_in_and_resumed(
     world: str, teacher: str, tmp_path: Path, same: Callable[[Path, Path], None]

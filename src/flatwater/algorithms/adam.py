@@ -5,7 +5,7 @@ the moments of a replaced member, and the bias correction must start again with 
 not finite leaves out this step, alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -51,7 +51,13 @@ Step = Callable[[], tuple[Float[Tensor, "P"], Bool[Tensor, "P"]]]
 """Takes a step of every member; returns the gradients' norms before clipping, and which of them were finite."""
 
 
-def bind_step(block: Float[Tensor, "P n"], adam: Adam, *, lr: float, weight_decay: float, clip: float) -> Step:
+Span = tuple[int, int]
+"""Consecutive members [low, high)."""
+
+
+def bind_step(
+    block: Float[Tensor, "P n"], adam: Adam, *, lr: float, weight_decay: float, clip: float, groups: Sequence[Span] = ()
+) -> Step:
     """One fused step per member, on rows that are bound once: the storages never move.
 
     Args:
@@ -60,12 +66,14 @@ def bind_step(block: Float[Tensor, "P n"], adam: Adam, *, lr: float, weight_deca
         lr: learning rate.
         weight_decay: decoupled.
         clip: largest norm of a member's gradient; 0 for none.
+        groups: norms are taken of one after the other, as a sum's order may depend on its size; left out: of all.
     """
     columns = (block, adam.grad, adam.exp_avg, adam.exp_avg_sq, adam.steps, adam.skip)
     rows = list(zip(*(column.unbind() for column in columns), strict=True))
+    spans = groups or [(0, len(block))]
 
     def step_() -> tuple[Tensor, Tensor]:
-        norm = torch.linalg.vector_norm(adam.grad, dim=1)
+        norm = torch.cat([torch.linalg.vector_norm(adam.grad[low:high], dim=1) for low, high in spans])
         finite = norm.isfinite()
         adam.steps.add_(finite)
         torch.logical_not(finite, out=adam.skip)

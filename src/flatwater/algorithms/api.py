@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.algorithms.adam import Adam, build_adam
+from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.nets.stack import Layout, Params, init_
+from flatwater.state.random import stream
 from flatwater.state.tree import state
 
 T = TypeVar("T")
@@ -78,9 +79,11 @@ class Members:
 
     actor: Float[Tensor, "P+x n"]
     actor_adam: Adam
-    rng: torch.Generator
-    """Initial weights, then what the updates draw."""
     tally: Tally
+    seed: int
+    """Of the streams that updates draw from."""
+    first: int
+    """Number of the first member in the whole population: these may be a share of it."""
 
     @property
     def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
@@ -103,16 +106,18 @@ class Setting:
     """How large a population is made, and where."""
 
     members: int
-    rng: torch.Generator
+    seed: int
     device: torch.device
+    first: int = 0
+    """Number of the first of them in the whole population."""
     extra: int = 1
     """Rows that are never trained."""
     dtype: torch.dtype = field(default=torch.float32)
 
-    def rows(self, layout: Layout) -> Float[Tensor, "P+x n"]:
-        """Initial weights, their pages touched. On the meta device this is the plan."""
+    def rows(self, name: str, layout: Layout) -> Float[Tensor, "P+x n"]:
+        """Initial weights of a network, their pages touched. On the meta device this is the plan."""
         rows = torch.empty(self.members + self.extra, layout.size, dtype=self.dtype, device=self.device).fill_(0)
-        init_(rows, layout, self.rng)
+        init_(rows, layout, stream(self.seed, f"initial weights of {name}", self.first, device=self.device))
         return rows
 
     def adam(self, size: int) -> Adam:
@@ -133,8 +138,6 @@ class Setting:
         )
 
 
-Span = tuple[int, int]
-"""Consecutive members [low, high)."""
 Draw = Callable[[int, int], Any]
 """Gathers what members low ... high - 1 learn from. It gives the same each time it is called in one update."""
 Update = Callable[[Sequence[Draw]], Tensor | None]
@@ -182,6 +185,21 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
     found = getattr(import_module(module), name)
     assert isinstance(found, Algorithm)  # noqa: S101  (for the type checker)
     return found
+
+
+def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:
+    """Standard normal numbers of the shape of `like`, for one group's draws in this update.
+
+    Args:
+        members: the population, or a share of it.
+        span: the group.
+        like: shape, device and precision.
+        consumer: which network's update draws.
+        micro_batch: number of the micro-batch.
+    """
+    place = members.tally.updates, members.first + span[0], micro_batch
+    rng = stream(members.seed, f"update of {consumer}", *place, device=like.device)
+    return torch.randn(like.shape, generator=rng, device=like.device, dtype=like.dtype)
 
 
 def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextManager[object]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.adam import Adam, Step, bind_step
+from flatwater.algorithms.adam import Adam, Span, Step, bind_step
 from flatwater.algorithms.api import (
     Algorithm,
     Draw,
@@ -20,7 +20,6 @@ from flatwater.algorithms.api import (
     Members,
     Networks,
     Setting,
-    Span,
     Spread,
     Update,
     accumulate_,
@@ -32,6 +31,7 @@ from flatwater.algorithms.api import (
     free,
     gathered_once,
     gradients,
+    normal,
 )
 from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, TD3Config
 from flatwater.errors import require
@@ -66,8 +66,8 @@ def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
     """Initial weights, targets equal to them, and moments of zero."""
     actor, critic = nets.actor.layout, nets.critic.layout
     count = 2 if isinstance(config.own, TD3Config) else 1
-    rows = setting.rows(actor)
-    critics = [setting.rows(critic) for _ in range(count)]
+    rows = setting.rows("actor", actor)
+    critics = [setting.rows(f"critic {n}", critic) for n in range(count)]
     return State(
         actor=rows,
         actor_target=rows.clone(),
@@ -75,8 +75,9 @@ def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
         critic_targets=[block.clone() for block in critics],
         actor_adam=setting.adam(actor.size),
         critic_adams=[setting.adam(critic.size) for _ in critics],
-        rng=setting.rng,
         tally=setting.tally("critic_loss", "actor_loss", "q", "critic_grad_norm", "actor_grad_norm"),
+        seed=setting.seed,
+        first=setting.first,
     )
 
 
@@ -171,28 +172,27 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups:
     }
     learn_critics = compiled(config, critic_gradients, config, nets)
     learn_actor = compiled(config, actor_gradients, config, nets)
-    actor_step_, *critic_steps = bind_steps(config, members)
+    actor_step_, *critic_steps = bind_steps(config, members, groups)
     delay = config.own.policy_delay if isinstance(config.own, TD3Config) else 1
 
-    def critics_(span: Span, batch: Batch, *, first: bool) -> Tensor:
-        learnt, target = learn_critics(weights[span], batch, target_noise(config, members, batch))
+    def critics_(span: Span, number: int, batch: Batch) -> Tensor:
+        learnt, target = learn_critics(weights[span], batch, target_noise(config, members, span, number, batch))
         for home, critic in zip(critic_homes[span], learnt, strict=True):
-            accumulate_(home, critic.grads, first=first)
+            accumulate_(home, critic.grads, first=number == 0)
             add_(tally, "critic_loss", critic.loss, span)
         add_(tally, "q", learnt[0].value.mean(1), span)
         return (learnt[0].value - target).abs()
 
-    def actor_(span: Span, batch: Batch, *, first: bool) -> None:
+    def actor_(span: Span, number: int, batch: Batch) -> None:
         learnt = learn_actor(weights[span], batch)
-        accumulate_(actor_homes[span], learnt.grads, first=first)
+        accumulate_(actor_homes[span], learnt.grads, first=number == 0)
         add_(tally, "actor_loss", learnt.loss, span)
 
     def update_(draws: Sequence[Draw]) -> Tensor:
         require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
         draws = gathered_once(draws, groups)
         errors = [
-            torch.stack([critics_(span, draw(*span), first=n == 0) for n, draw in enumerate(draws)], dim=1)
-            for span in groups
+            torch.stack([critics_(span, n, draw(*span)) for n, draw in enumerate(draws)], dim=1) for span in groups
         ]
         for step_ in critic_steps:
             count_step_(tally, "critic_grad_norm", *step_())
@@ -200,7 +200,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups:
         if tally.updates % delay == 0:
             for span in groups:
                 for n, draw in enumerate(draws):
-                    actor_(span, draw(*span), first=n == 0)
+                    actor_(span, n, draw(*span))
             count_step_(tally, "actor_grad_norm", *actor_step_())
             follow_(members, config.own.tau)
         return torch.cat(errors)
@@ -219,22 +219,21 @@ def weights_of(members: State, nets: Networks, span: Span) -> Weights:
     )
 
 
-def bind_steps(config: AlgorithmConfig, members: State) -> list[Step]:
+def bind_steps(config: AlgorithmConfig, members: State, groups: Sequence[Span]) -> list[Step]:
     """The optimisers' steps: of the actors, then of each of the critics."""
     count, own = len(members.tally.skipped), config.own
     rates = [own.actor_lr] + [own.critic_lr] * len(members.critics)
     return [
-        bind_step(rows[:count], adam, lr=lr, weight_decay=config.weight_decay, clip=config.grad_clip)
+        bind_step(rows[:count], adam, lr=lr, weight_decay=config.weight_decay, clip=config.grad_clip, groups=groups)
         for (rows, adam), lr in zip(members.trained.values(), rates, strict=True)
     ]
 
 
-def target_noise(config: AlgorithmConfig, members: State, batch: Batch) -> Tensor | None:
+def target_noise(config: AlgorithmConfig, members: State, span: Span, micro_batch: int, batch: Batch) -> Tensor | None:
     """Standard normal, for TD3's target actions."""
     if not isinstance(config.own, TD3Config):
         return None
-    action = batch.action
-    return torch.randn(action.shape, generator=members.rng, device=action.device, dtype=action.dtype)
+    return normal(members, span, batch.action, "target actions", micro_batch)
 
 
 def noise_scale(own: DDPGConfig, updates: int) -> float:

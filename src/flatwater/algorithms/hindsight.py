@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.adam import bind_step
+from flatwater.algorithms.adam import Span, bind_step
 from flatwater.algorithms.api import (
     Algorithm,
     Draw,
@@ -31,7 +31,6 @@ from flatwater.algorithms.api import (
     Network,
     Networks,
     Setting,
-    Span,
     Spread,
     Update,
     accumulate_,
@@ -77,10 +76,11 @@ class Lesson:
 def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
     """Actors and their moments."""
     return Members(
-        actor=setting.rows(nets.actor.layout),
+        actor=setting.rows("actor", nets.actor.layout),
         actor_adam=setting.adam(nets.actor.layout.size),
-        rng=setting.rng,
         tally=setting.tally("actor_loss", "actor_grad_norm"),
+        seed=setting.seed,
+        first=setting.first,
     )
 
 
@@ -110,7 +110,12 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     weights = {span: views(members.actor[slice(*span)], layout) for span in groups}
     homes = {span: views(adam.grad[slice(*span)], layout) for span in groups}
     step_ = bind_step(
-        members.actor[:trained], adam, lr=config.own.actor_lr, weight_decay=config.weight_decay, clip=config.grad_clip
+        members.actor[:trained],
+        adam,
+        lr=config.own.actor_lr,
+        weight_decay=config.weight_decay,
+        clip=config.grad_clip,
+        groups=groups,
     )
 
     def learn(weights: Params, lesson: Lesson) -> tuple[Tensor, list[Tensor]]:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from flatwater.algorithms.adam import Adam, bind_step
+from flatwater.algorithms.adam import Adam, Span, bind_step
 from flatwater.algorithms.api import (
     Actor,
     Algorithm,
@@ -25,7 +25,6 @@ from flatwater.algorithms.api import (
     Members,
     Networks,
     Setting,
-    Span,
     Spread,
     Update,
     accumulate_,
@@ -37,6 +36,7 @@ from flatwater.algorithms.api import (
     free,
     gathered_once,
     gradients,
+    normal,
 )
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.errors import require
@@ -86,18 +86,19 @@ class State(Members):
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> State:
     """Initial weights, targets equal to them, and moments of zero."""
     actor, critic = nets.actor.layout, nets.critic.layout
-    rows = setting.rows(actor)
-    critics = [setting.rows(critic) for _ in range(CRITICS)]
+    rows = setting.rows("actor", actor)
+    critics = [setting.rows(f"critic {n}", critic) for n in range(CRITICS)]
     return State(
         actor=rows,
         critics=critics,
         critic_targets=[block.clone() for block in critics],
-        log_temperature=setting.rows(Layout({"log": Weight((1,), 0, log(config.own.temperature))})),
+        log_temperature=setting.rows("temperature", Layout({"log": Weight((1,), 0, log(config.own.temperature))})),
         actor_adam=setting.adam(actor.size),
         critic_adams=[setting.adam(critic.size) for _ in critics],
         temperature_adam=setting.adam(1),
-        rng=setting.rng,
         tally=setting.tally("critic_loss", "actor_loss", "q", "entropy", "critic_grad_norm", "actor_grad_norm"),
+        seed=setting.seed,
+        first=setting.first,
     )
 
 
@@ -224,20 +225,21 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups:
     homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}
     learn_critics = compiled(config, critic_gradients, config, nets)
     learn_actor = compiled(config, actor_gradients, config, nets)
-    step_ = bind_steps(config, members)
+    step_ = bind_steps(config, members, groups)
 
-    def critics_(span: Span, batch: Batch, *, first: bool) -> Tensor:
-        learnt, target = learn_critics(weights[span], batch, normal(members, batch))
+    def critics_(span: Span, number: int, batch: Batch) -> Tensor:
+        noise = normal(members, span, batch.action, "critics", number)
+        learnt, target = learn_critics(weights[span], batch, noise)
         for n, critic in enumerate(learnt):
-            accumulate_(views(homes[f"critic {n}"][span], nets.critic.layout), critic.grads, first=first)
+            accumulate_(views(homes[f"critic {n}"][span], nets.critic.layout), critic.grads, first=number == 0)
             add_(tally, "critic_loss", critic.loss, span)
         add_(tally, "q", learnt[0].value.mean(1), span)
         return (learnt[0].value - target).abs()
 
-    def actor_(span: Span, batch: Batch, *, first: bool) -> None:
-        learnt, heat = learn_actor(weights[span], batch, normal(members, batch))
-        accumulate_(views(homes["actor"][span], nets.actor.layout), learnt.grads, first=first)
-        accumulate_({"log": homes["temperature"][span]}, [heat], first=first)
+    def actor_(span: Span, number: int, batch: Batch) -> None:
+        learnt, heat = learn_actor(weights[span], batch, normal(members, span, batch.action, "actor", number))
+        accumulate_(views(homes["actor"][span], nets.actor.layout), learnt.grads, first=number == 0)
+        accumulate_({"log": homes["temperature"][span]}, [heat], first=number == 0)
         add_(tally, "actor_loss", learnt.loss, span)
         add_(tally, "entropy", -learnt.value.mean(1), span)
 
@@ -245,14 +247,13 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: State, groups:
         require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
         draws = gathered_once(draws, groups)
         errors = [
-            torch.stack([critics_(span, draw(*span), first=n == 0) for n, draw in enumerate(draws)], dim=1)
-            for span in groups
+            torch.stack([critics_(span, n, draw(*span)) for n, draw in enumerate(draws)], dim=1) for span in groups
         ]
         for n in range(CRITICS):
             count_step_(tally, "critic_grad_norm", *step_[f"critic {n}"]())
         for span in groups:
             for n, draw in enumerate(draws):
-                actor_(span, draw(*span), first=n == 0)
+                actor_(span, n, draw(*span))
         count_step_(tally, "actor_grad_norm", *step_["actor"]())
         step_["temperature"]()
         follow_(members, own.tau)
@@ -273,21 +274,17 @@ def weights_of(members: State, nets: Networks, span: Span) -> Weights:
     )
 
 
-def bind_steps(config: AlgorithmConfig, members: State) -> dict[str, Any]:
+def bind_steps(config: AlgorithmConfig, members: State, groups: Sequence[Span]) -> dict[str, Any]:
     """The optimisers' steps, by what they train. A temperature is one number: it does not decay, nor is it clipped."""
     count, own = len(members.tally.skipped), config.own
     rates = {"actor": own.actor_lr, "temperature": own.temperature_lr}
     found = {}
     for name, (rows, adam) in members.trained.items():
         decay, clip = (0.0, 0.0) if name == "temperature" else (config.weight_decay, config.grad_clip)
-        found[name] = bind_step(rows[:count], adam, lr=rates.get(name, own.critic_lr), weight_decay=decay, clip=clip)
+        found[name] = bind_step(
+            rows[:count], adam, lr=rates.get(name, own.critic_lr), weight_decay=decay, clip=clip, groups=groups
+        )
     return found
-
-
-def normal(members: State, batch: Batch) -> Tensor:
-    """Standard normal, of the shape of the batch's actions."""
-    action = batch.action
-    return torch.randn(action.shape, generator=members.rng, device=action.device, dtype=action.dtype)
 
 
 def explorer(_config: AlgorithmConfig, _members: State, _spread: Spread) -> Explorer:

@@ -51,6 +51,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("runs",): ("flatwater.cli.runs:Runs", "list runs: what they train, state, rounds, score, size"),
     ("panel", "import"): ("flatwater.cli.panel:PanelImport", "make a panel from a Parquet or CSV file of prices"),
     ("panel", "show"): ("flatwater.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
+    ("completion",): ("flatwater.cli.completion:Completion", "print a script that completes commands in your shell"),
 }
 """Words of a command -> the class that is its interface, and one line of help. A module is imported when it is used."""
 

@@ -101,7 +101,7 @@ def _documented(info: StructTypeInfo, later: Collection[str]) -> StructConstruct
         kind: Any = plain[f.name] if f.name in bounds_of(info.type) else hints[f.name]
         if get_origin(kind) is Literal and len(get_args(kind)) == 1:  # there is nothing to choose
             kind = Annotated[kind, tyro.conf.Suppress]
-        if default is None:
+        if default is None or default == ():
             kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
         help_text = " ".join(docs.get(f.name, "").split()) or None  # None stands for a group's own docstring
         found.append(StructFieldSpec(name=f.name, type=kind, default=default, helptext=help_text))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from flatwater.config.bounds import Number
+from flatwater.config.bounds import Bounds, Number
 from flatwater.metrics.config import Tracker
 
 
@@ -18,8 +18,9 @@ class Resume:
     has reached its rounds is only scored again, unless --rounds asks for more.
     """
 
-    run: Annotated[str, tyro.conf.Positional]
-    """The run's folder, or the URL at which it is mirrored: s3://bucket/path/NAME."""
+    run: Annotated[str | None, tyro.conf.Positional] = None
+    """The run's folder, or the URL at which it is mirrored: s3://bucket/path/NAME. Left out: the run in ./runs that
+    was stopped last; with --rounds also one that has finished."""
     into: Path | None = None
     """Folder for a run that is brought from a URL; must be new or empty. Left out: runs/NAME."""
     rounds: Number | None = None
@@ -30,13 +31,19 @@ class Resume:
     """Send checkpoints there from here on. Left out: as it was started, or to the URL that it comes from."""
     trackers: Annotated[tuple[Tracker, ...] | None, tyro.conf.arg(metavar="{tensorboard,wandb} ...")] = None
     """Where the numbers are shown from here on. Left out: as it was started."""
+    workers: Annotated[int, Bounds(0, 1 << 10)] | None = None
+    """Processes that compute from here on, of a run of traders: the numbers are the same. 0 takes one for each free
+    core. Left out: as many as before."""
     panel: str | None = None
     """Where the panel lies now; it must have the same content. Left out: where it was."""
 
     def __call__(self) -> int:
         """Train on, then show the result."""
         from flatwater.cli.outcome import show_outcome
+        from flatwater.runs.listing import newest_run
         from flatwater.runs.session import resume
 
-        changes = {name: getattr(self, name) for name in ("rounds", "budget", "mirror", "trackers", "panel")}
-        return show_outcome(lambda console: resume(self.run, console, into=self.into, **changes))
+        changes = {name: getattr(self, name) for name in ("rounds", "budget", "mirror", "trackers", "workers", "panel")}
+        more = () if self.rounds is None else ("finished",)
+        run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run
+        return show_outcome(lambda console: resume(run, console, into=self.into, **changes))

@@ -15,8 +15,8 @@ class Top:
     the end. Where the output is no terminal it is printed once.
     """
 
-    run: Annotated[Path, tyro.conf.Positional]
-    """The run's folder."""
+    run: Annotated[Path | None, tyro.conf.Positional] = None
+    """The run's folder. Left out: the newest run in ./runs, one that is training first."""
     once: bool = False
     """Print the screen once as text, and end."""
 
@@ -28,10 +28,11 @@ class Top:
         """
         import time
 
+        from flatwater.runs.listing import newest_run
         from flatwater.terminal import terminal
         from flatwater.tui.follow import follow
 
-        followed = follow(self.run)
+        followed = follow(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
         console = terminal()
         if self.once or not console.is_terminal:
             from flatwater.tui.once import print_once

@@ -31,6 +31,8 @@ class Plan:
     """What the user allows; None takes `BUDGET_SHARE` of the tightest limit."""
     suggestions: Sequence[str] = field(default=())
     """What to change where it does not fit, with numbers."""
+    workers: Sequence[int] = field(default=())
+    """Estimated private bytes of each process that computes for the run."""
 
     @property
     def total_bytes(self) -> int:
@@ -44,8 +46,8 @@ class Plan:
 
     @property
     def needed_bytes(self) -> int:
-        """Resident memory at the highest moment of the run."""
-        return self.base_bytes + self.total_bytes + self.transient_bytes
+        """Resident memory at the highest moment of the run, its workers included."""
+        return self.base_bytes + self.total_bytes + self.transient_bytes + sum(self.workers)
 
     @property
     def limit_bytes(self) -> int:
@@ -70,6 +72,7 @@ class Plan:
             "transient_bytes": self.transient_bytes,
             "transients": dict(self.transients),
             "base_bytes": self.base_bytes,
+            "workers": list(self.workers),
             "needed_bytes": self.needed_bytes,
             "limit_bytes": self.limit_bytes,
             "limits": dict(self.limits),

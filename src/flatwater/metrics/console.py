@@ -21,6 +21,9 @@ from flatwater.metrics.record import Metrics
 ROWS_PER_HEADER = 20
 REFRESH_SECONDS = 0.1
 ROUNDS_REMEMBERED = 8
+WORTH_TELLING = 0.01
+"""Change of what is resident, as a share, from which the line about memory is printed again."""
+LARGE_PERCENT = 999.95
 WHOLE_BELOW = 99_999.5
 
 
@@ -45,6 +48,12 @@ def whole(value: float) -> str:
 def percent(value: float) -> str:
     """A share in whole percent, without the sign."""
     return f"{100 * value:z.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
+
+
+def signed_percent(value: float) -> str:
+    """A return: `+12.3%`; one of a thousand percent or more as a short number."""
+    percents = 100 * value
+    return f"{percents:+.1f}%" if abs(percents) < LARGE_PERCENT else f"{short_number(percents)}%"
 
 
 def _megabytes(value: float) -> str:
@@ -104,6 +113,7 @@ class ConsoleTable:
         self._total, self._console, self._done, self._clock = total_rounds, console, done, clock
         self._layout, self._columns = layout, layout.within(console.width)
         self._rows = 0
+        self._told_of = 0.0
         self._took: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
         self._round_began = self._phase_began = self._shown_at = clock()
         self._phase = ""
@@ -140,7 +150,7 @@ class ConsoleTable:
             self._bar.refresh()
 
     def round(self, metrics: Metrics, memory: str = "") -> None:
-        """Print the row of the round that just ended, and below it a line about its memory."""
+        """Print the row of the round that just ended, and a line about its memory where that has changed."""
         now = self._clock()
         self._took.append(now - self._round_began)
         self._round_began, self._phase = now, ""
@@ -151,7 +161,9 @@ class ConsoleTable:
         self._rows += 1
         left = 0.0 if self._done >= self._total else self.seconds_left(now)
         self._print(row_line(f"{self._done}/{self._total}", metrics, left, self._columns))
-        if memory:
+        resident = metrics.get(RESIDENT.name, 0.0)
+        if memory and abs(resident - self._told_of) >= WORTH_TELLING * self._told_of:
+            self._told_of = resident
             self._print(f"{'':>{FIRST}} {memory}", "dim")
 
     def seconds_left(self, now: float) -> float:

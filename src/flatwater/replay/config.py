@@ -8,11 +8,9 @@ from flatwater.errors import require
 
 
 @config(table="replay")
-class ReplayConfig:
-    """One replay shared by the whole population."""
+class DrawConfig:
+    """How experience is drawn."""
 
-    capacity: Number = 50_000
-    """Transitions kept. Allocated once; the oldest is overwritten."""
     warmup: Number = 1_000
     """Transitions held before the first update."""
     prioritised: bool = False
@@ -22,6 +20,14 @@ class ReplayConfig:
     beta: Share = 0.4
     """Prioritised: how much of the draw's bias the importance weights take back, 0 (none) to 1 (all)."""
 
+
+@config(table="replay")
+class ReplayConfig(DrawConfig):
+    """One replay shared by the whole population."""
+
+    capacity: Number = 50_000
+    """Transitions kept. Allocated once; the oldest is overwritten."""
+
     def __post_init__(self) -> None:
         """Check what must fit together."""
         capacity = self.capacity
@@ -29,9 +35,11 @@ class ReplayConfig:
 
 
 @config(table="replay")
-class RowReplayConfig(ReplayConfig):
+class RowReplayConfig(DrawConfig):
     """One replay of panel rows shared by the whole population."""
 
+    generations: Number = 4
+    """Generations of transitions kept, however many members play them. Allocated once; the oldest are overwritten."""
     windows: Literal["rows", "stored"] = "rows"
     """rows: a transition names the panel row of its day, and its windows are gathered when it is drawn. stored: copy
     both windows of every transition, as many programs do; the same numbers in a thousand times the memory."""

@@ -5,11 +5,13 @@ until a mass changes: O(capacity) once after a change, O(log capacity) for each 
 device. With alpha = 0 all masses are 1, and the draw is uniform over the places that hold something.
 """
 
+from dataclasses import field
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.state.tree import state
+from flatwater.state.tree import derived, state
 
 SMALLEST_ERROR = 1e-6
 """Added to every |TD error|, so that a transition that was predicted exactly can still be drawn."""
@@ -25,12 +27,12 @@ class Priorities:
     """(|TD error| + epsilon) ** alpha of each place; 0 where nothing can be drawn."""
     top: Float[Tensor, ""]
     """The largest mass so far: a new transition gets it, so that it is soon drawn."""
-    cumulative: Float[Tensor, "C"]
+    cumulative: Float[Tensor, "C"] = derived()
     """Running sum of `mass`, float64, as of the last draw."""
     alpha: float
     beta: float
-    changed: bool = True
-    """Whether `mass` has changed since `cumulative` was computed."""
+    changed: bool = field(default=True, metadata=derived().metadata)
+    """Whether `mass` has changed since `cumulative` was computed. A checkpoint has neither: that is computed anew."""
 
 
 def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6, beta: float = 0.4) -> Priorities:

@@ -6,7 +6,7 @@ position of the transition that followed it: 18 bytes and the action.
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.errors import require
@@ -40,9 +40,36 @@ class RowReplay:
     """Transitions ever appended. The next one lands on position `appended % capacity`."""
 
 
+@state
+class Transitions:
+    """What B episodes in lock-step have played in D days, before it is appended."""
+
+    row: Int[Tensor, "D B"]
+    action: Float[Tensor, "D B K 2"]
+    reward: Float[Tensor, "D B"]
+    terminated: Bool[Tensor, "D B"]
+    account: Float[Tensor, "D B K 3"] | None
+
+
+def build_transitions(days: int, batch: int, *, instruments: int, account: bool, device: torch.device) -> Transitions:
+    """Room for all days, its pages touched."""
+
+    def filled(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty((days, batch, *shape), dtype=dtype, device=device).fill_(0)
+
+    return Transitions(
+        row=filled(dtype=torch.int64),
+        action=filled(instruments, 2),
+        reward=filled(),
+        terminated=filled(dtype=torch.bool),
+        account=filled(instruments, 3) if account else None,
+    )
+
+
 def build_rows(
     config: RowReplayConfig,
     *,
+    capacity: int,
     instruments: int,
     account: bool,
     device: torch.device,
@@ -51,13 +78,13 @@ def build_rows(
     """An empty ring for transitions of `instruments` investable columns.
 
     Args:
-        config: places, and how they are drawn.
+        config: how they are drawn.
+        capacity: C, transitions kept.
         instruments: K.
         account: whether the account block is part of the observation.
         device: where the ring lies.
         window: columns, days and features of an observation, where `config.windows` asks for copies of them.
     """
-    capacity = config.capacity
 
     def filled(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
@@ -99,7 +126,7 @@ def append_(
     ring positions that were written.
     """
     capacity, b = len(replay.row), len(row)
-    require(2 * b <= capacity, "replay.capacity", capacity, f"at least {2 * b}, two days of the {b} episodes evaluated")
+    require(2 * b <= capacity, "capacity", capacity, f"at least {2 * b}, two days of the {b} episodes played")
     here = torch.arange(replay.appended, replay.appended + b, device=row.device)
     at = here % capacity
     following = torch.where(terminated, at, (here + b) % capacity)

@@ -42,6 +42,6 @@ def _untouched(shape: tuple[int, ...], device: torch.device) -> Tensor:
     except OSError as refused:
         raise MemoryLimitError(
             f"replay.windows = 'stored': the system refuses {format_bytes(size)} for one of its two blocks "
-            f"({refused.strerror}). Lower replay.capacity, or use replay.windows = 'rows'."
+            f"({refused.strerror}). Lower replay.generations, or use replay.windows = 'rows'."
         ) from refused
     return torch.frombuffer(pages, dtype=torch.float32).view(shape)

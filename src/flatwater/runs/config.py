@@ -71,7 +71,17 @@ def mirrored_below(config: C, folder: Path) -> C:
     return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.absolute().name}")
 
 
-OPEN_ENDED = ("rounds", "checkpoints", "budget", "start_over_budget", "trackers", "wandb", "mirror", "trainer")
+OPEN_ENDED = (
+    "rounds",
+    "checkpoints",
+    "budget",
+    "start_over_budget",
+    "trackers",
+    "wandb",
+    "mirror",
+    "trainer",
+    "workers",
+)
 """Settings that may change between a checkpoint and its continuation: they alter no number."""
 
 

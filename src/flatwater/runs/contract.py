@@ -47,6 +47,8 @@ class Contract:
     device: torch.device
     beside: Callable[[], dict[str, int]] = dict
     """Bytes that the run's services hold outside of the state, by owner: what waits to be sent."""
+    elsewhere: Callable[[], int] = lambda: 0
+    """Bytes that processes which compute for the run have for themselves."""
     base: int = 0
     monitor: Monitor = field(default_factory=lambda: Monitor(Roots(packages=("flatwater",))))
     full: set[str] = field(default_factory=set)
@@ -84,7 +86,7 @@ class Contract:
 
     def _used(self) -> int:
         on_card = self.device.type == "cuda"
-        return torch.cuda.memory_reserved(self.device) if on_card else footprint().resident
+        return torch.cuda.memory_reserved(self.device) if on_card else footprint().resident + self.elsewhere()
 
     def settle_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
         """Weigh everything after a round. Returns where it is, and what was newly found about its growth."""
@@ -98,7 +100,10 @@ class Contract:
             owned=grouped(statement.owned, depth=2),
             planned=grouped(self.plan.owners, depth=2),
             limit=int(STOP_SHARE * self.plan.budget_bytes),
-            rates={name: e.steps / e.cpu_seconds for name, e in efforts.items() if e.cpu_seconds > 0},
+            # What workers compute is not in this process's CPU seconds: nothing is said of how fast a run with them is.
+            rates={}
+            if self.elsewhere()
+            else {name: e.steps / e.cpu_seconds for name, e in efforts.items() if e.cpu_seconds > 0},
         )
         return statement, self.monitor.observe(reading)
 
@@ -126,6 +131,7 @@ class Contract:
             "proportional": family.proportional,
             "peak": peak,
             "processes": family.count,
+            "workers": self.elsewhere(),
             "cuda": device_totals(self.device),
             "envs": envs,
             "threads": threads(),
@@ -175,10 +181,11 @@ def in_words(record: Mapping[str, Any]) -> str:
         ("base", record["base"]),
         ("owned", record["owned_bytes"]),
         ("slack", record["slack"]),
-        ("unaccounted", record["unaccounted"]),
     )
-    total = f"{record['resident'] / 1e6:.0f} MB"
-    return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in parts)
+    total, rest = f"{record['resident'] / 1e6:.0f} MB", record["unaccounted"] / 1e6
+    # Pages that were counted and are not resident any more: what the system has taken back.
+    last = f" + {rest:.1f} unaccounted" if rest >= 0 else f" - {-rest:.1f} that the system has back"
+    return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in parts) + last
 
 
 def farewell(plan: Plan, used: int) -> str:

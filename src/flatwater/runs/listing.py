@@ -56,6 +56,26 @@ def list_runs(folder: Path) -> list[RunLine]:
     return [line_of(RunFolder(path)) for path in sorted(found, key=_changed)]
 
 
+def newest_run(folder: Path, *states: str) -> Path:
+    """The run that changed last, of those in the first of these states that any run is in.
+
+    Args:
+        folder: holds runs.
+        states: as of `RunLine.state`, the most wanted first.
+
+    Raises:
+        RunError: there is no run in any of them.
+    """
+    lines = list_runs(folder) if folder.is_dir() else []
+    for state in states:
+        if found := [line.name for line in lines if line.state == state]:
+            return folder / found[-1]
+    listed = " or ".join(states)
+    raise RunError(
+        f"{folder}: there is no run here that is {listed}. Give a run's folder; `flatwater runs FOLDER` lists runs."
+    )
+
+
 def _is_run(folder: RunFolder) -> bool:
     """Whether there is a run, or what may be one: other programs keep a config.toml as well."""
     try:

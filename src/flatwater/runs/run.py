@@ -48,6 +48,16 @@ class Run(ABC):
     def rebuild_(self) -> None:  # noqa: B027  (most checkpoints leave nothing out)
         """Fill what checkpoints leave out from what they hold."""
 
+    def gather_(self) -> None:  # noqa: B027  (most runs keep everything in their state)
+        """Bring what is kept elsewhere into the state, before it is saved."""
+
+    def elsewhere(self) -> int:
+        """Bytes of RAM that other processes which compute for the run have for themselves."""
+        return 0
+
+    def close(self) -> None:  # noqa: B027  (most runs hold nothing else)
+        """Let go of what the run computed on besides this process."""
+
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:  # noqa: ARG002  (for recipes that look)
         """Everything wrong with the round."""
         return ()

@@ -156,11 +156,13 @@ def read_plan(path: Path) -> Plan | None:
 
 def _plan_of(found: Mapping[str, Any]) -> Plan:
     limits = _sizes(found, "limits") or {"limit": _whole(found, "limit_bytes")}
-    suggestions = found.get("suggestions") or []
+    suggestions, workers = found.get("suggestions") or [], found.get("workers") or []
     if min(limits.values()) <= 0 or not found.get("owners"):
         raise ValueError("owners, or limits, are missing")
     if not isinstance(suggestions, list) or not all(isinstance(each, str) for each in suggestions):
         raise ValueError("suggestions: must be texts")
+    if not isinstance(workers, list):
+        raise TypeError("workers: must be numbers")
     return Plan(
         owners=_sizes(found, "owners"),
         transients=_sizes(found, "transients"),
@@ -168,6 +170,7 @@ def _plan_of(found: Mapping[str, Any]) -> Plan:
         limits=limits,
         budget=_maybe(found, "budget_bytes"),
         suggestions=tuple(suggestions),
+        workers=[_whole({"workers": each}, "workers") for each in workers],
     )
 
 

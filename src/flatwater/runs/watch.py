@@ -145,6 +145,7 @@ class RunWatcher:
     def save(self) -> None:
         """Write a checkpoint of everything, between rounds or within one."""
         self.tell_of_folder()
+        self.composed.gather_()
         trainer, config = self.composed.trainer, self.composed.config
         progress = trainer.progress
         done = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
@@ -161,7 +162,8 @@ class RunWatcher:
         self.mirror.offer(saved)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files, and let go of what the run computed on."""
+        self.composed.close()
         self.contract.monitor.close()
         for sink in (*self.sinks, self.journal, self.alarms, self.ledger, self.findings):
             sink.close()
@@ -205,6 +207,7 @@ def build_watcher(
                 composed.plan,
                 composed.device,
                 beside=lambda: held_bytes(trackers) | mirror.held(),
+                elsewhere=composed.elsewhere,
             ),
             sinks=(metrics, *trackers),
             journal=open_(folder.journal(find_recipe(composed.config.trainer).journal)),

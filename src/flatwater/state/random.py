@@ -1,4 +1,9 @@
-"""Named random generators: one for each consumer, all leaves of the state tree, all derived from one seed."""
+"""Named random generators, all derived from one seed.
+
+A generator that is drawn from again and again is a leaf of the state tree. A stream has no state to keep: its name says
+the round, the update or the group of members that it belongs to, so its numbers are the same in whichever order, and on
+whichever worker, things are computed.
+"""
 
 import hashlib
 
@@ -16,3 +21,15 @@ def generator(seed: int, name: str, device: torch.device) -> torch.Generator:
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     on = torch.device("cpu") if device.type == "meta" else device
     return torch.Generator(device=on).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+
+
+def stream(seed: int, consumer: str, *place: int, device: torch.device) -> torch.Generator:
+    """The generator of a consumer at one place: a round, an update, a first member.
+
+    Args:
+        seed: the run's seed.
+        consumer: who draws.
+        place: numbers that no two draws of this consumer share.
+        device: as of `generator`.
+    """
+    return generator(seed, f"{consumer} {'.'.join(map(str, place))}", device)

@@ -12,8 +12,9 @@ from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.memory.planner import Plan, refuse
 from flatwater.panel.panel import Panel, first_days
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.market import panel_of
 from flatwater.recipes.erl.plan import plan_erl
-from flatwater.recipes.erl.run import ErlRun, panel_of
+from flatwater.recipes.erl.run import ErlRun
 from flatwater.runs.checking import check_settings
 from flatwater.runs.evaluate import log_look
 from flatwater.runs.folder import RunFolder

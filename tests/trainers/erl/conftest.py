@@ -26,7 +26,7 @@ TINY: dict[str, Any] = {
     "net.channels": 4,
     "net.hidden": 8,
 }
-REPLAY = {"replay.capacity": 500, "replay.warmup": 50}
+REPLAY = {"replay.generations": 3, "replay.warmup": 50}
 
 
 def tiny(changes: Mapping[str, Any]) -> ErlRunConfig:

@@ -90,5 +90,5 @@ def test_a_batch_holds_each_transition_with_its_successor(composed: Composed) ->
 def test_nothing_is_learned_before_the_replay_holds_its_minimum(trained: Callable[..., Any]) -> None:
     composition, rounds = trained(4, DDPG | {"replay.warmup": 321})
     assert [numbers["updates"] for numbers in rounds] == [0, 0, 0, 2]
-    assert [numbers["buffer/fill"] for numbers in rounds] == pytest.approx([160 / 500, 320 / 500, 480 / 500, 1])
+    assert [numbers["buffer/fill"] for numbers in rounds] == pytest.approx([160 / 480, 320 / 480, 1, 1])
     assert composition.trainer.run.learner.tally.updates == 2

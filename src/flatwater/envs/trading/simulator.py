@@ -51,7 +51,7 @@ class Simulator:
     """K, the instruments that an action speaks about."""
     opening_cash: float
     clock: int = 0
-    """Steps taken since the simulator was built."""
+    """Steps taken since all episodes began together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,7 @@ def reset_(
     """
     if chosen is None:
         chosen = torch.ones_like(sim.end, dtype=torch.bool)
+        sim.clock = 0  # sums over the positions run in the order of their rows: the same in every simulator
     for now, new in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):
         now.copy_(torch.where(chosen, new, now))
     sim.cash.masked_fill_(chosen, sim.opening_cash)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from flatwater.envs.trading.results import episode_summary
 from flatwater.metrics.alarms import (
     Alarm,
     by_member,
@@ -23,12 +22,9 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
     inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
     skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
-    played = episode_summary(run.val_env, config.env)
-    slices = config.evaluation.validation_slices
-    trades = {
-        who: int(count) for who, count in by_member(played["trades"].view(-1, slices)[:-1].sum(1).tolist()).items()
-    }
-    *refused, of_champion = played["refused"].view(-1, slices).mean(1).tolist()
+    judged = run.scores.judged
+    trades = {who: int(count) for who, count in by_member(judged["trades"][:-1].sum(1).tolist()).items()}
+    *refused, of_champion = judged["refused"].mean(1).tolist()
     *members, champion = run.scores.activity.tolist()
     return [
         *not_finite(round_, inputs | weights),

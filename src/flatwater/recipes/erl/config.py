@@ -1,13 +1,13 @@
 """The configuration of a run of evolving traders: what is trained, on which data, and what all runs are given."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from flatwater.config.bounds import Number
+from flatwater.config.bounds import Bounds, Number
 from flatwater.config.declare import config
 from flatwater.config.given import refuse_given
 from flatwater.errors import require
 from flatwater.runs.config import RunConfig, check_run
-from flatwater.trainers.erl.config import ErlConfig
+from flatwater.trainers.erl.config import ErlConfig, replay_capacity
 
 
 @config
@@ -18,16 +18,27 @@ class ErlRunConfig(RunConfig, ErlConfig):
     """What the run trains, so that `flatwater resume` knows."""
     rounds: Number = 6
     """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
+    threads: Annotated[int, Bounds(0, 1024)] = 1
+    """Torch threads of each process. More than one help where members are much work and nothing else runs: beside other
+    work threads wait for each other, and workers do not. 0 takes the cores that are free at the start; the number is
+    kept for resuming, because sums in another order differ in their last bit."""
+    workers: Annotated[int, Bounds(0, 1 << 10)] = 1
+    """Processes that compute, each with `threads` threads of its own; 0 takes one for each free core. Any number gives
+    the same run; no more work than there are tiles of members."""
     panel: str | None = None
     """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that comes with Flatwater."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
         check_run(self)
-        features, episodes = self.observation_features, self.population.size * self.evaluation.train_slices
+        features = self.observation_features
         require(
             len(features) == len(set(features)) > 0, "observation_features", features, "one or more names, each once"
         )
+        if self.workers != 1:
+            with_workers = f"with workers = {self.workers}, which compute on the CPU. Use --workers 1"
+            require(self.device == "cpu", "device", self.device, f"cpu {with_workers}")
+            require(self.replay.windows == "rows", "replay.windows", self.replay.windows, f"rows {with_workers}")
         own, chosen = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
         if not own.noisy:
             refuse_given(self.exploration, "exploration", f"with {chosen}, which adds no noise. Choose 'ddpg' or 'td3'")
@@ -41,9 +52,6 @@ class ErlRunConfig(RunConfig, ErlConfig):
                 "was held. Choose 'ddpg' or 'td3' for traders that see their account",
             )
             return
-        require(
-            self.replay.capacity >= 2 * episodes,
-            "replay.capacity",
-            self.replay.capacity,
-            f"at least {2 * episodes}: two days of the population.size x evaluation.train_slices = {episodes} episodes",
-        )
+        capacity = replay_capacity(self)
+        held = f"1 to {capacity}, the transitions of replay.generations = {self.replay.generations}"
+        require(self.replay.warmup <= capacity, "replay.warmup", self.replay.warmup, held)

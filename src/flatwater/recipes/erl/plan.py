@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import torch
 
+from flatwater.algorithms.adam import Span
+from flatwater.cluster.share import shares
 from flatwater.envs.trading.market import outline_market
 from flatwater.memory.planner import Plan
+from flatwater.memory.probes.process import free_cores
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.panel.features import find_features
 from flatwater.panel.panel import Panel
@@ -15,8 +19,9 @@ from flatwater.panel.splits import check_episode, split_days
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
-from flatwater.trainers.erl.round import build_trainer
-from flatwater.trainers.erl.setup import Setup, build_setup, learns_from_outcomes
+from flatwater.trainers.erl.config import replay_capacity
+from flatwater.trainers.erl.crew import Here
+from flatwater.trainers.erl.setup import Setup, build_setup, learns_from_outcomes, tiles
 from flatwater.trainers.erl.state import Erl, build_erl
 
 
@@ -35,11 +40,19 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
     find_features(config.observation_features, panel.features)
     setup, run = outline(config, panel)
     owners = nbytes(run)
-    plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
+    workers = [sum(nbytes(build_erl(replace(setup, share=span), run.market)).values()) for span in dealt(setup)]
+    plan = planned(owners, lambda: transients(setup, run), config=config, device=device, workers=workers)
     if plan.fits:
         return plan
     smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, panel)[1]))
     return replace(plan, suggestions=tuple(smaller))
+
+
+def dealt(setup: Setup) -> list[Span]:
+    """The members of each worker; none where one process is enough."""
+    members, wanted = tiles(setup.config.population.size, setup.tile), cast("ErlRunConfig", setup.config).workers
+    found = shares(len(members), wanted or free_cores())
+    return [(members[low][0], members[high - 1][1]) for low, high in found] if len(found) > 1 else []
 
 
 def outline(config: ErlRunConfig, panel: Panel) -> tuple[Setup, Erl]:
@@ -63,10 +76,10 @@ def transients(setup: Setup, run: Erl) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
     if run.replay is not None:
         run.replay.appended = len(run.replay.row)
-    phases = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}
+    crew = Here(setup, run)
+    phases = {"evaluate": crew.train, "validate": crew.judge, "learn": crew.learn_}
     return {
-        # The first step encodes a slice; a day's own temporaries are small beside that.
-        **{name: peak_bytes(partial(phases[name], 0)) for name in ("evaluate", "validate", "learn")},
+        **{name: peak_bytes(partial(step, 0)) for name, step in phases.items()},
         # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
     }
@@ -78,9 +91,9 @@ def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     in_hindsight = learns_from_outcomes(config)
     if replay.windows == "stored" and not in_hindsight:
         yield "replay.windows = rows", "replay", replace(config, replay=replace(replay, windows="rows"))
-    if replay.capacity >= 2 * replay.warmup and not in_hindsight:
-        half = replay.capacity // 2
-        yield f"replay.capacity = {half}", "replay", replace(config, replay=replace(replay, capacity=half))
+    half = replay.generations // 2
+    if half and replay_capacity(config) * half >= replay.warmup * replay.generations and not in_hindsight:
+        yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))
     own, least = learner.own, (learner.own.stretches or 1) if in_hindsight else 1
     if own.batch_size > least and own.batch_size % (2 * least) == 0:
         half, owner = own.batch_size // 2, "outcomes" if in_hindsight else "windows"

@@ -1,6 +1,6 @@
 """The recipe `erl`."""
 
-from flatwater.metrics.console import Column, Layout, percent, whole
+from flatwater.metrics.console import Column, Layout, percent, signed_percent, whole
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs.recipe import Headline, Number, Recipe, later
@@ -12,9 +12,9 @@ LAYOUT = Layout(
         Column("fitness", "mean", 6, "fitness/mean"),
         Column("fitness", "max", 6, "fitness/max"),
         Column("fitness", "min", 6, "fitness/min"),
-        Column("fitness", "dev", 6, "fitness/deviation"),
-        Column("validation", "best", 6, "validation/best"),
-        Column("validation", "champ", 6, "validation/champion"),
+        Column("champion, validation", "score", 7, "validation/champion"),
+        Column("champion, validation", "return", 8, "validation/return", signed_percent),
+        Column("champion, validation", "holding", 8, "validation/holding", signed_percent),
         Column("", "trades", 7, "trades/count", whole),
         Column("", "win%", 5, "trades/win_rate", percent),
         Column("", "loss", 6, "train/actor_loss"),
@@ -22,9 +22,8 @@ LAYOUT = Layout(
         Column("seconds", "val", 4, "time/validate", short_seconds),
         Column("seconds", "learn", 6, "time/learn", short_seconds),
         Column("seconds", "evo", 4, "time/evolve", short_seconds),
-        Column("seconds", "save", 5, "time/save", short_seconds),
     ),
-    dispensable=frozenset({"dev", "val", "evo", "save"}),
+    dispensable=frozenset({"min", "val", "evo"}),
 )
 
 ERL = Recipe(

@@ -4,29 +4,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
-from flatwater.envs.trading.market import build_market
 from flatwater.envs.trading.simulator import live_simulators
 from flatwater.memory.planner import Plan, refuse
+from flatwater.memory.probes.process import private_bytes
 from flatwater.metrics.alarms import Alarm
-from flatwater.panel.locate import file_of, load_panel, load_truth
-from flatwater.panel.normalise import observation_panel, statistics
-from flatwater.panel.panel import Panel, first_days
+from flatwater.panel.locate import file_of, load_truth
+from flatwater.panel.panel import Panel
 from flatwater.panel.specification import is_synthetic
-from flatwater.panel.splits import split_days
 from flatwater.recipes.erl.alarms import find_alarms
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.recipes.erl.plan import plan_erl
 from flatwater.recipes.erl.result import as_json, write_holdout, write_result
 from flatwater.recipes.erl.score import Score, score_champion
+from flatwater.recipes.erl.workers import Workers
 from flatwater.replay.stored import refill_
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run
+from flatwater.trainers.erl.crew import Crew, Here
 from flatwater.trainers.erl.numbers import lineage_record
-from flatwater.trainers.erl.round import ErlTrainer, build_trainer, rebuild_
+from flatwater.trainers.erl.round import ErlTrainer, build_trainer
 from flatwater.trainers.erl.setup import Setup, build_setup
 from flatwater.trainers.erl.state import build_erl, has_champion
 
@@ -54,7 +53,8 @@ class ErlRun(Run):
         """Traders, instruments and days."""
         panel = self.panel
         days = f"{len(panel.dates):,} days ({panel.dates[0]} to {panel.dates[-1]})"
-        return f"{self.config.population.size} traders on {len(panel.investable)} instruments, {days}"
+        workers = f", {len(self.plan.workers)} workers" if self.plan.workers else ""
+        return f"{self.config.population.size} traders on {len(panel.investable)} instruments, {days}{workers}"
 
     def data(self) -> dict[str, Any]:
         """The panel, by its content."""
@@ -68,10 +68,9 @@ class ErlRun(Run):
         }
 
     def rebuild_(self) -> None:
-        """Fill stored windows from the panel, and look again at what a phase in its midst has seen."""
+        """Fill stored windows from the panel."""
         if self.trainer.run.replay is not None:
             refill_(self.trainer.run.replay, self.trainer.run.market.observations)
-        rebuild_(self.trainer)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Everything wrong with the generation."""
@@ -80,6 +79,18 @@ class ErlRun(Run):
     def record(self) -> Mapping[str, Any]:
         """Who is in each slot."""
         return lineage_record(self.trainer.run)
+
+    def gather_(self) -> None:
+        """What workers have learned since."""
+        self.trainer.crew.gather_()
+
+    def elsewhere(self) -> int:
+        """Of the workers."""
+        return private_bytes(self.trainer.crew.pids)
+
+    def close(self) -> None:
+        """The workers."""
+        self.trainer.crew.close()
 
     def live_envs(self) -> int:
         """Simulators alive in this process."""
@@ -122,25 +133,13 @@ def compose(config: ErlRunConfig) -> ErlRun:
     plan = plan_erl(config, panel, device)
     if not config.start_over_budget:
         refuse(plan)
-    splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
-    features = config.observation_features
-    stats = statistics(panel, features, range(splits.train.stop))
-    observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
-    observation_panel(panel, features, stats, observations)
-    market = build_market(panel, observations, device)
+    market, splits = market_of(config, panel, device)
     setup = build_setup(config, market, splits, device)
     run = allocated(lambda: build_erl(setup, market), plan)
-    return ErlRun(config, plan, build_trainer(setup, run), panel)
-
-
-def panel_of(config: ErlRunConfig) -> Panel:
-    """The panel, cut where the configuration says so.
-
-    Raises:
-        DataError: it cannot be used.
-        ConfigError: it has fewer days than are asked for.
-    """
-    return first_days(load_panel(config.panel), config.splits.days)
+    crew: Crew = Here(setup, run)
+    if plan.workers:
+        crew = Workers(config, setup, run, panel.fingerprint, len(plan.workers))
+    return ErlRun(config, plan, build_trainer(setup, run, crew), panel)
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:

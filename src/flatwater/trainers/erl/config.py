@@ -20,6 +20,9 @@ class PopulationConfig:
 
     size: Annotated[int, Bounds(2, 1 << 16)] = 16
     """Members. The champion is kept beside them in a slot of its own."""
+    tile: Annotated[int, Bounds(0, 1 << 16)] = 0
+    """Members that are computed at once, however many there are: a worker takes whole tiles, so the run is the same on
+    any number of workers. Another tile changes last bits. 0 takes 4, or 16 where a member is little work."""
 
 
 @config(table="evaluation")
@@ -68,3 +71,9 @@ class ErlConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     replay: RowReplayConfig = field(default_factory=RowReplayConfig)
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
+
+
+def replay_capacity(config: ErlConfig) -> int:
+    """Transitions that a replay of so many generations holds."""
+    played = config.population.size * config.evaluation.train_slices * config.env.episode.days
+    return config.replay.generations * played

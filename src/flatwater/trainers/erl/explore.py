@@ -12,17 +12,22 @@ from flatwater.trainers.erl.setup import Setup
 
 def explorer(setup: Setup, members: Members, rng: torch.Generator) -> Explore:
     """How the algorithm explores; where that is by noise on its actions, by the noise of traders."""
-    config = setup.config
+    config, parts = setup.config, by_part(setup.config.exploration, setup.device)
 
     def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
-        return spread_over_days(action, scale, config.exploration, rng)
+        return spread_over_days(action, scale, parts, config.exploration.day, rng)
 
     explore = setup.algorithm.explorer(config.learner, members, spread)
     return lambda actor, params, seen: explore(actor, params, seen, rng)
 
 
+def by_part(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
+    """How noisy a coefficient and a sale target are."""
+    return torch.tensor([exploration.coefficient, exploration.target], device=device)
+
+
 def spread_over_days(
-    action: Float[Tensor, "P S K 2"], scale: float, exploration: ExplorationConfig, rng: torch.Generator
+    action: Float[Tensor, "P S K 2"], scale: float, parts: Float[Tensor, "2"], day: float, rng: torch.Generator
 ) -> Float[Tensor, "P S K 2"]:
     """Independent noise on every part of the action, and noise that all coefficients of a day have in common.
 
@@ -30,7 +35,6 @@ def spread_over_days(
     without, or the other way round, once all coefficients lie far from the threshold. So all coefficients of a day
     are also moved together.
     """
-    each = torch.tensor([exploration.coefficient, exploration.target]) * scale
-    days = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (exploration.day * scale)
+    days = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)
     moved = torch.stack([action[..., 0] + days, action[..., 1]], dim=-1)
-    return perturb(moved, each.to(action.device), rng)
+    return perturb(moved, parts * scale, rng)

@@ -5,64 +5,104 @@ Transitions are drawn by number, and their windows are gathered from the panel.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flatwater.algorithms.adam import Span
 from flatwater.nets.trader import MarketObs
 from flatwater.replay.batch import Batch
 from flatwater.replay.priority import set_priorities_
 from flatwater.replay.rows import RowReplay, draw, held, windows
+from flatwater.state.random import stream
 from flatwater.trainers.erl.lessons import Outcomes, draw_lessons
-from flatwater.trainers.erl.setup import Setup, members_at_once
+from flatwater.trainers.erl.setup import Setup, members_at_once, tiles
 from flatwater.trainers.erl.state import Erl, Windows
-from flatwater.trainers.loop import Phase
 
 
-def member_groups(setup: Setup, run: Erl) -> list[tuple[int, int]]:
-    """Consecutive members whose observations of one micro-batch stand in memory together."""
-    size, members = members_at_once(setup, run.market), setup.config.population.size
-    return [(low, min(low + size, members)) for low in range(0, members, size)]
+def member_groups(setup: Setup, run: Erl) -> list[Span]:
+    """Consecutive members of a tile whose observations of one micro-batch stand in memory together."""
+    size = members_at_once(setup, run.market)
+    return [
+        (low + at, low + until)
+        for low, high in tiles(setup.members, setup.tile)
+        for at, until in tiles(high - low, size)
+    ]
 
 
-def learning(setup: Setup, run: Erl) -> Phase:
-    """The phase in which every member learns, each from a draw of its own, bound to the run's state."""
+class Learning(Protocol):
+    """An update of all members that are computed here, each from a draw of its own, bound to the run's state."""
+
+    def update_(self) -> Float[Tensor, "P G B"] | None:
+        """Do the next one. Returns |TD error| of what each member drew, where the algorithm knows one."""
+        ...
+
+    def weigh_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
+        """What all members of the population drew is drawn again as often as this error says."""
+        ...
+
+
+def learning(setup: Setup, run: Erl) -> Learning:
+    """From the outcomes of the training days, or from transitions."""
     if run.outcomes is not None:
-        return _from_outcomes(setup, run, run.outcomes)
+        return FromOutcomes(setup, run, run.outcomes)
     assert run.replay is not None  # noqa: S101  (a run has one of both)
     assert run.windows is not None  # noqa: S101
-    return _from_transitions(setup, run, run.replay, run.windows)
+    return FromTransitions(setup, run, run.replay, run.windows)
 
 
-def _from_outcomes(setup: Setup, run: Erl, outcomes: Outcomes) -> Phase:
-    learner = setup.config.learner
-    update_ = setup.algorithm.make_update(learner, setup.nets, run.learner, member_groups(setup, run))
-    rng = run.generators["lessons"]
-
-    def learn_(_step: int) -> None:
-        update_(draw_lessons(setup, run.market, outcomes, rng))
-
-    return Phase("learn", lambda: learner.own.updates, learn_)
+def updates_due(setup: Setup, run: Erl) -> int:
+    """Of this generation: none until the replay holds its minimum."""
+    ready = run.replay is None or held(run.replay) >= setup.config.replay.warmup
+    return setup.config.learner.own.updates if ready else 0
 
 
-def _from_transitions(setup: Setup, run: Erl, replay: RowReplay, buffers: Windows) -> Phase:
-    config = setup.config
-    update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, member_groups(setup, run))
-    shape = (config.population.size, config.learner.micro_batches, config.learner.own.batch_size)
+class FromOutcomes:
+    """In hindsight."""
 
-    def due() -> int:
-        """None until the replay holds its minimum."""
-        return config.learner.own.updates if held(replay) >= config.replay.warmup else 0
+    def __init__(self, setup: Setup, run: Erl, outcomes: Outcomes) -> None:
+        """Bind the update to the run's state."""
+        self._setup, self._run, self._outcomes = setup, run, outcomes
+        groups = member_groups(setup, run)
+        self._update_ = setup.algorithm.make_update(setup.config.learner, setup.nets, run.learner, groups)
 
-    def learn_(_step: int) -> None:
-        index, weight = draw(replay, shape, run.generators["replay"])
-        source = Source(replay, buffers, run.market.observations, config.env.episode.context)
-        td_error = update_([micro_batch(source, index, weight, g) for g in range(shape[1])])
-        if replay.priorities is not None and td_error is not None:
-            set_priorities_(replay.priorities, index, td_error)
+    def update_(self) -> None:
+        """Nothing is known of an error."""
+        setup, run = self._setup, self._run
+        rng = stream(setup.config.seed, "lessons", run.learner.tally.updates, device=setup.device)
+        self._update_(draw_lessons(setup, run.market, self._outcomes, rng))
 
-    return Phase("learn", due, learn_)
+    def weigh_(self, td_error: Tensor | None) -> None:
+        """All days are drawn alike."""
+
+
+class FromTransitions:
+    """From the replay."""
+
+    def __init__(self, setup: Setup, run: Erl, replay: RowReplay, buffers: Windows) -> None:
+        """Bind the update to the run's state."""
+        self._setup, self._run, self._replay = setup, run, replay
+        self._source = Source(replay, buffers, run.market.observations, setup.config.env.episode.context)
+        groups = member_groups(setup, run)
+        self._update_ = setup.algorithm.make_update(setup.config.learner, setup.nets, run.learner, groups)
+        self._drawn: Tensor | None = None
+
+    def update_(self) -> Float[Tensor, "P G B"] | None:
+        """From what all members of the population draw, the part of those that are computed here."""
+        setup, replay, learner = self._setup, self._replay, self._setup.config.learner
+        shape = (setup.config.population.size, learner.micro_batches, learner.own.batch_size)
+        rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
+        self._drawn, weight = draw(replay, shape, rng)
+        mine = slice(*setup.share)
+        index, weight = self._drawn[mine], None if weight is None else weight[mine]
+        return self._update_([micro_batch(self._source, index, weight, g) for g in range(shape[1])])
+
+    def weigh_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
+        """Where the replay is prioritised."""
+        if self._replay.priorities is not None and td_error is not None and self._drawn is not None:
+            set_priorities_(self._replay.priorities, self._drawn, td_error)
 
 
 @dataclass(frozen=True)

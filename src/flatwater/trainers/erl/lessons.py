@@ -84,10 +84,13 @@ def build_outcomes(setup: Setup, market: Market) -> Outcomes:
 def draw_lessons(
     setup: Setup, market: Market, outcomes: Outcomes, rng: torch.Generator
 ) -> Sequence[Callable[[int, int], Lesson]]:
-    """One draw for each micro-batch of an update; every member has stretches of its own."""
+    """One draw for each micro-batch of an update; every member has stretches of its own.
+
+    All members' are drawn, wherever they are computed: a worker takes those of its share.
+    """
     config, days, length = setup.config, lesson_days(setup), stretch_days(setup)
     shape = (config.learner.micro_batches, config.population.size, stretch_count(config))
-    first = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)
+    first = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)[:, slice(*setup.share)]
 
     def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], Lesson]:
         def draw(low: int, high: int) -> Lesson:

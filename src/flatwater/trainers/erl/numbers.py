@@ -3,8 +3,6 @@
 from typing import Any
 
 from flatwater.algorithms.api import read_tally_
-from flatwater.envs.trading.results import episode_summary
-from flatwater.envs.trading.simulator import Simulator
 from flatwater.replay.rows import held
 from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import Erl
@@ -22,6 +20,8 @@ def read_numbers_(setup: Setup, run: Erl) -> dict[str, float]:
         "validation/best": scores.validation[:-1].max(),
         "validation/mean": scores.validation[:-1].mean(),
         "validation/champion": scores.champion_value,
+        "validation/return": scores.judged["total_return"][-1].mean(),
+        "validation/holding": scores.holding,
         "champion/crowned": scores.crowned,
         "champion/born": run.lineage.born[-1],
         "policy/activity": scores.activity[-1],
@@ -33,14 +33,14 @@ def read_numbers_(setup: Setup, run: Erl) -> dict[str, float]:
     if run.replay is not None:
         numbers["buffer/fill"] = held(run.replay) / len(run.replay.row)
     numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
-    played = _episodes(setup, run.eval_env)
+    played = _episodes(run)
     losses = read_tally_(run.learner.tally)
     return {name: float(value) for name, value in (numbers | played | losses).items()}
 
 
-def _episodes(setup: Setup, env: Simulator) -> dict[str, float]:
+def _episodes(run: Erl) -> dict[str, float]:
     """The training episodes of all members, in one reading."""
-    summary = {name: column.double().cpu() for name, column in episode_summary(env, setup.config.env).items()}
+    summary = {name: column.double().cpu() for name, column in run.scores.training.items()}
     count = summary["trades"].sum()
     return {
         "trades/count": float(count),

@@ -27,6 +27,8 @@ from flatwater.trainers.erl.setup import Setup
 class Moment:
     """One day of B episodes, after its step: what a replay stores."""
 
+    day: int
+    """Of the episode, from 0."""
     row: Int[Tensor, "B"]
     action: Float[Tensor, "B K 2"]
     """In [-1, 1], with the noise that was added."""
@@ -36,7 +38,7 @@ class Moment:
 
 @state
 class Room:
-    """Where the outlook of a phase is made, slice by slice; made again where a run is resumed in the phase's midst."""
+    """Where the outlook of a tile of members is made, slice by slice; the next tile writes over it."""
 
     planned: Float[Tensor, "n"] = derived()
     missing: Bool[Tensor, "m"] = derived()
@@ -103,9 +105,10 @@ def draw_slices(setup: Setup, days: Days, count: int, rng: torch.Generator) -> I
 
 def to_orders(trade: TradeConfig, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
     """From [-1, 1] to coefficients and percent, linearly, within the environment's bounds."""
-    low = action.new_tensor([0.0, trade.target_low])
-    high = action.new_tensor([trade.coefficient_max, trade.target_high])
-    return low + (action + 1) / 2 * (high - low)
+    orders = (action + 1) / 2
+    orders[..., 0].mul_(trade.coefficient_max)
+    orders[..., 1].mul_(trade.target_high - trade.target_low).add_(trade.target_low)
+    return orders
 
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -139,10 +142,7 @@ def build_room(setup: Setup, *outlooks: Shapes) -> Room:
 
 @dataclass(frozen=True)
 class Slices:
-    """Members play slices in `env`, whose batch is P x S, the member varying slowest.
-
-    The first S steps encode one slice each; the last one plays all days.
-    """
+    """Members play slices in `env`, whose batch is P x S, the member varying slowest: S encodings, then all days."""
 
     setup: Setup
     market: Market
@@ -196,7 +196,7 @@ class Slices:
             action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
             step = step_(env, self.market, setup.config.env, to_orders(setup.config.env.trade, action))
             if remember is not None:
-                remember(Moment(first + day, action, account, step))
+                remember(Moment(day, first + day, action, account, step))
 
 
 def slices_in(

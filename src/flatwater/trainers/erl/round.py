@@ -2,23 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from flatwater.envs.trading.market import Market
-from flatwater.envs.trading.results import fitness
 from flatwater.evolution.generation import crown_best_, evolve_
-from flatwater.replay.rows import RowReplay, append_
-from flatwater.replay.stored import store_
-from flatwater.trainers.erl.explore import explorer
-from flatwater.trainers.erl.learn import learning
+from flatwater.state.random import stream
+from flatwater.trainers.erl.crew import Crew
+from flatwater.trainers.erl.learn import updates_due
 from flatwater.trainers.erl.numbers import read_numbers_
-from flatwater.trainers.erl.play import Moment, Slices, draw_slices, slices_in
-from flatwater.trainers.erl.setup import Setup
+from flatwater.trainers.erl.setup import Setup, tiles
 from flatwater.trainers.erl.state import Erl
+from flatwater.trainers.erl.tile import held_return, remember_
 from flatwater.trainers.loop import Phase, Progress
 
 
@@ -28,6 +20,7 @@ class ErlTrainer:
 
     setup: Setup
     run: Erl
+    crew: Crew
     phases: Sequence[Phase]
 
     @property
@@ -40,101 +33,52 @@ class ErlTrainer:
         return read_numbers_(self.setup, self.run)
 
 
-def build_trainer(setup: Setup, run: Erl) -> ErlTrainer:
+def build_trainer(setup: Setup, run: Erl, crew: Crew) -> ErlTrainer:
     """Bind the phases to the state. What is validated has learnt, so the last learning of a run is judged as well."""
-    evaluation = setup.config.evaluation
+    count = len(tiles(setup.config.population.size, setup.tile))
     phases = (
-        learning(setup, run),
-        Phase("evaluate", lambda: evaluation.train_slices + 1, lambda step: evaluate_(setup, run, step)),
-        Phase("validate", lambda: evaluation.validation_slices + 1, lambda step: validate_(setup, run, step)),
-        Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run)),
+        Phase("learn", lambda: updates_due(setup, run), crew.learn_),
+        Phase("evaluate", lambda: count, lambda step: evaluate_(setup, run, crew, step)),
+        Phase("validate", lambda: count, lambda step: validate_(setup, run, crew, step)),
+        Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run, crew)),
     )
-    return ErlTrainer(setup, run, phases)
+    return ErlTrainer(setup, run, crew, phases)
 
 
-def evaluate_(setup: Setup, run: Erl, step: int) -> None:
-    """Every member plays the same random training slices; with noise where they learn from what they play.
-
-    Each step lets all members look at one slice; after the last slice all days are played, and fitness is known.
-    """
-    config, slices = setup.config, training_slices(setup, run)
-    if step == 0:
-        slices.begin_(draw_slices(setup, setup.splits.train, len(slices), run.generators["slices"]))
-    if step < len(slices):
-        slices.encode_(step)
-        return
-    explore = remember = None
-    if run.replay is not None:
-        explore = explorer(setup, run.learner, run.generators["exploration"])
-        member = torch.arange(config.population.size, device=setup.device).repeat_interleave(len(slices))
-        remember = partial(remember_, run.replay, run.market, member)
-    slices.play_(explore, remember)
-    run.scores.fitness.copy_(lowest_mean(fitness(run.eval_env, config.env).view(-1, len(slices)), setup))
+def evaluate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
+    """One tile plays the random training slices, which are the same for all; with noise where that is learnt from."""
+    span = tiles(setup.config.population.size, setup.tile)[step]
+    found, mine, scores = crew.train(step), slice(*span), run.scores
+    scores.fitness[mine] = found.fitness
+    for name, column in found.slices.items():
+        scores.training[name][mine] = column
+    if found.transitions is not None:
+        remember_(setup, run, found.transitions, span)
 
 
-def training_slices(setup: Setup, run: Erl) -> Slices:
-    """What is evaluated on; played with noise where there is a replay."""
-    actors, explored = run.learner.actor[:-1], run.replay is not None
-    return slices_in(run.room, setup, run.market, run.eval_env, actors=actors, explored=explored)
-
-
-def validation_slices(setup: Setup, run: Erl) -> Slices:
-    """What is validated on, the champion included."""
-    return slices_in(run.room, setup, run.market, run.val_env, actors=run.learner.actor)
-
-
-def rebuild_(trainer: ErlTrainer) -> None:
-    """Look again at the slices of a phase that a checkpoint was taken in: it leaves out what was seen of them."""
-    progress = trainer.progress
-    phase = trainer.phases[progress.phase].name
-    if progress.step and phase in {"evaluate", "validate"}:
-        slices_of = training_slices if phase == "evaluate" else validation_slices
-        slices = slices_of(trainer.setup, trainer.run)
-        slices.outlook.attention.zero_()
-        for number in range(progress.step):
-            slices.encode_(number)
-
-
-def remember_(replay: RowReplay, market: Market, member: Int[Tensor, "B"], moment: Moment) -> None:
-    """Every transition goes to the replay."""
-    terminated = moment.step.terminated
-    at = append_(
-        replay,
-        row=moment.row,
-        action=moment.action,
-        reward=moment.step.reward,
-        terminated=terminated,
-        member=member,
-        account=moment.account,
-    )
-    if replay.windows is not None:
-        store_(replay.windows, market.observations, at=at, row=moment.row, terminated=terminated)
-
-
-def validate_(setup: Setup, run: Erl, step: int) -> None:
-    """Members and champion play the same walk-forward slices, without noise; the best of them is the champion.
+def validate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
+    """One tile plays the walk-forward slices, the same for all, without noise; after the last one the best is crowned.
 
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
-    it is beaten by a better trader and not by easier days. Steps as of `evaluate_`.
+    it is beaten by a better trader and not by easier days.
     """
-    scores, slices = run.scores, validation_slices(setup, run)
-    if step == 0:
-        slices.begin_(draw_slices(setup, setup.splits.validation, len(slices), run.generators["slices"]))
-    if step < len(slices):
-        slices.encode_(step)
+    spans = tiles(setup.config.population.size, setup.tile)
+    found, scores = crew.judge(step), run.scores
+    columns = ((scores.validation, found.value), (scores.activity, found.activity), (scores.attention, found.attention))
+    for kept, new in (*columns, *((scores.judged[name], new) for name, new in found.slices.items())):
+        kept[slice(*spans[step])], kept[-1] = new[:-1], new[-1]
+    if step + 1 < len(spans):
         return
-    slices.play_()
-    scores.validation.copy_(lowest_mean(fitness(run.val_env, setup.config.env).view(-1, len(slices)), setup))
-    scores.activity.copy_(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3)))
-    best = crown_best_(run.learner, run.lineage, scores.validation, [scores.activity])
+    best = crown_best_(run.learner, run.lineage, scores.validation, [scores.activity, *scores.judged.values()])
     scores.crowned.fill_(best >= 0)
+    scores.holding.copy_(held_return(setup, run.market, run.progress.round))
     scores.champion_value.copy_(scores.validation[-1])
-    scores.importance.copy_(slices.outlook.attention[best] / slices.outlook.planned.shape[1])
+    scores.importance.copy_(scores.attention[best])
 
 
-def next_generation_(setup: Setup, run: Erl) -> None:
+def next_generation_(setup: Setup, run: Erl, crew: Crew) -> None:
     """The next generation, by fitness on the training slices."""
-    scores = run.scores
+    scores, generation = run.scores, run.progress.round
     scores.plateau = evolve_(
         setup.config.evolution,
         run.learner,
@@ -142,11 +86,7 @@ def next_generation_(setup: Setup, run: Erl) -> None:
         run.schedule,
         fitness=scores.fitness,
         best=float(scores.validation[:-1].max()),
-        generation=run.progress.round,
-        rng=run.generators["evolution"],
+        generation=generation,
+        rng=stream(setup.config.seed, "evolution", generation, device=setup.device),
     )
-
-
-def lowest_mean(values: Float[Tensor, "P S"], setup: Setup) -> Float[Tensor, "P"]:
-    """Mean of the lowest slices of each member."""
-    return values.topk(setup.config.evaluation.lowest, dim=1, largest=False).values.mean(1)
+    crew.replaced_()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Algorithm, Networks, find_algorithm
 from flatwater.envs.trading.market import Market
 from flatwater.nets.trader import TraderActor, TraderCritic, build_trader
@@ -21,6 +22,15 @@ class Setup:
     algorithm: Algorithm
     splits: Splits
     device: torch.device
+    share: Span
+    """Members of the population that are computed here: all, or those of one worker."""
+    tile: int
+    """Members that are computed at once."""
+
+    @property
+    def members(self) -> int:
+        """How many of them there are."""
+        return self.share[1] - self.share[0]
 
     @property
     def nets(self) -> Networks:
@@ -32,8 +42,10 @@ WINDOW_BYTES = 64 << 20
 """Observations gathered at a time. Members learn in groups so that more never stand in memory, whatever the panel."""
 
 
-def build_setup(config: ErlConfig, market: Market, splits: Splits, device: torch.device) -> Setup:
-    """The networks for a market's shape."""
+def build_setup(
+    config: ErlConfig, market: Market, splits: Splits, device: torch.device, share: Span | None = None
+) -> Setup:
+    """The networks for a market's shape; of all members, or of a share of them."""
     algorithm = find_algorithm(config.learner)
     actor, critic = build_trader(
         config.net,
@@ -45,7 +57,9 @@ def build_setup(config: ErlConfig, market: Market, splits: Splits, device: torch
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
         gaussian=algorithm.gaussian,
     )
-    return Setup(config, actor, critic, algorithm, splits, device)
+    size = config.population.size
+    tile = min(size, config.population.tile or usual_tile(config, market))
+    return Setup(config, actor, critic, algorithm, splits, device, share or (0, size), tile)
 
 
 def learns_from_outcomes(config: ErlConfig) -> bool:
@@ -67,13 +81,33 @@ def stretch_count(config: ErlConfig) -> int:
     return max(s for s in range(1, max(1, min(most, size)) + 1) if size % s == 0)
 
 
+LARGE_TILE, SMALL_TILE = 16, 4
+LITTLE_WORK = 1 << 20
+"""Bytes of a member's micro-batch below which calls are so short that four times as many take half as long again."""
+
+
+def usual_tile(config: ErlConfig, market: Market) -> int:
+    """Small tiles can be shared out among many workers, but little work is done in fewer calls."""
+    return LARGE_TILE if window_bytes(config, market) < LITTLE_WORK else SMALL_TILE
+
+
+def tiles(count: int, size: int) -> list[Span]:
+    """Consecutive spans of `size`, the last one shorter where they do not come out even."""
+    return [(low, min(low + size, count)) for low in range(0, count, size)]
+
+
 def members_at_once(setup: Setup, market: Market) -> int:
-    """Members whose observations of one micro-batch fit into `WINDOW_BYTES`; at least one."""
-    config, (columns, _, features) = setup.config, market.observations.shape
+    """Members of a tile whose observations of one micro-batch fit into `WINDOW_BYTES`; at least one."""
+    return min(setup.tile, max(1, WINDOW_BYTES // window_bytes(setup.config, market)))
+
+
+def window_bytes(config: ErlConfig, market: Market) -> int:
+    """Of the observations that one member learns from at once."""
+    columns, _, features = market.observations.shape
     batch_size: int = config.learner.own.batch_size
     context = config.env.episode.context
     # A stretch has the context of its first day and one row for each further one; a transition has its whole window.
     rows = batch_size * context
     if learns_from_outcomes(config):
         rows = stretch_count(config) * (context - 1) + batch_size
-    return min(config.population.size, max(1, WINDOW_BYTES // (4 * rows * columns * features)))
+    return 4 * rows * columns * features

@@ -11,9 +11,9 @@ from flatwater.envs.trading.simulator import Simulator, build_simulator
 from flatwater.evolution.generation import build_schedule
 from flatwater.evolution.lineage import Lineage, first_generation
 from flatwater.evolution.schedule import Schedule
-from flatwater.replay.rows import RowReplay, build_rows
-from flatwater.state.random import generator
+from flatwater.replay.rows import RowReplay, Transitions, build_rows, build_transitions
 from flatwater.state.tree import derived, state
+from flatwater.trainers.erl.config import replay_capacity
 from flatwater.trainers.erl.lessons import Outcomes, build_outcomes
 from flatwater.trainers.erl.play import Room, build_room, outlook_shapes
 from flatwater.trainers.erl.setup import Setup, learns_from_outcomes, members_at_once
@@ -26,12 +26,20 @@ class Scores:
 
     fitness: Float[Tensor, "P"]
     """Mean of the lowest training slices."""
+    training: dict[str, Float[Tensor, "P S"]]
+    """Of each member's training slices, by the names of `TRAINING`."""
+    judged: dict[str, Float[Tensor, "P+1 V"]]
+    """Of each member's and the champion's walk-forward slices, by the names of `JUDGED`."""
     validation: Float[Tensor, "P+1"]
     """Mean of the lowest walk-forward slices; the champion's, on the same slices, is the last."""
     activity: Float[Tensor, "P+1"]
     """Standard deviation of a member's noiseless actions over the days: 0 for a constant policy."""
+    attention: Float[Tensor, "P+1 N"]
+    """Weight of each column in an actor's attention, averaged over the walk-forward days."""
     importance: Float[Tensor, "N"]
-    """Weight of each column in the attention of the champion's actor, averaged over the walk-forward days."""
+    """That of the champion's actor."""
+    holding: Float[Tensor, ""]
+    """What equal parts of all instruments, held over these slices, have gained on the mean."""
     champion_value: Float[Tensor, ""]
     """The champion's validation value after this generation's comparison."""
     crowned: Bool[Tensor, ""]
@@ -60,30 +68,35 @@ class Erl:
     windows: Windows | None
     outcomes: Outcomes | None
     """What hindsight learns from."""
-    eval_env: Simulator
-    """P x train_slices episodes on training days."""
-    val_env: Simulator
-    """(P + 1) x validation_slices episodes on walk-forward days."""
+    eval_env: Simulator = derived()
+    """tile x train_slices episodes on training days: one tile of members after the other."""
+    val_env: Simulator = derived()
+    """(tile + 1) x validation_slices episodes on walk-forward days: the champion plays beside each tile."""
     room: Room
     """Of both, one after the other."""
+    played: Transitions | None = derived()
+    """What a tile has played, where the algorithm learns from it."""
     schedule: Schedule
     lineage: Lineage
     scores: Scores
-    generators: dict[str, torch.Generator]
     market: Market
 
 
-CONSUMERS = ("slices", "exploration", "lessons", "replay", "update", "evolution")
+TRAINING = ("trades", "win_rate", "mean_gain", "refused", "total_return", "drawdown", "exposure")
+"""Numbers of `episode_summary` that are kept of training slices ..."""
+JUDGED = ("trades", "refused", "total_return")
+"""... and of walk-forward slices."""
 
 
 def build_erl(setup: Setup, market: Market) -> Erl:
     """Allocate a run whole. On the meta device this is its plan."""
     config, device = setup.config, setup.device
     in_hindsight = learns_from_outcomes(config)
-    members, instruments = config.population.size, len(market.investable)
+    members, tile, instruments = setup.members, setup.tile, len(market.investable)
+    days, slices = config.env.episode.days, config.evaluation
+    batch = tile * slices.train_slices
 
     def env(batch: int) -> Simulator:
-        days = config.env.episode.days
         return build_simulator(config.env, batch=batch, max_days=days, instruments=instruments, device=device)
 
     return Erl(
@@ -91,22 +104,26 @@ def build_erl(setup: Setup, market: Market) -> Erl:
         learner=setup.algorithm.build(
             config.learner,
             setup.nets,
-            Setting(members=members, rng=generator(config.seed, "initial weights", device), device=device),
+            Setting(members=members, seed=config.seed, device=device, first=setup.share[0]),
         ),
         replay=None if in_hindsight else _replay(setup, market),
         windows=None if in_hindsight else _windows(setup, market),
         outcomes=build_outcomes(setup, market) if in_hindsight else None,
-        eval_env=env(members * config.evaluation.train_slices),
-        val_env=env((members + 1) * config.evaluation.validation_slices),
+        eval_env=env(batch),
+        val_env=env((tile + 1) * slices.validation_slices),
         room=build_room(
             setup,
-            outlook_shapes(setup, market, members, config.evaluation.train_slices, explored=not in_hindsight),
-            outlook_shapes(setup, market, members + 1, config.evaluation.validation_slices),
+            outlook_shapes(setup, market, tile, slices.train_slices, explored=not in_hindsight),
+            outlook_shapes(setup, market, tile + 1, slices.validation_slices),
+        ),
+        played=None
+        if in_hindsight
+        else build_transitions(
+            days, batch, instruments=instruments, account=config.env.account_observation, device=device
         ),
         schedule=build_schedule(config.evolution),
         lineage=first_generation(members, device),
-        scores=_no_scores(members, len(market.observations), device),
-        generators={name: generator(config.seed, name, device) for name in CONSUMERS},
+        scores=_no_scores(setup, len(market.observations)),
         market=market,
     )
 
@@ -115,6 +132,7 @@ def _replay(setup: Setup, market: Market) -> RowReplay:
     config, (columns, _, features) = setup.config, market.observations.shape
     return build_rows(
         config.replay,
+        capacity=replay_capacity(config),
         instruments=len(market.investable),
         account=config.env.account_observation,
         device=setup.device,
@@ -131,12 +149,21 @@ def _windows(setup: Setup, market: Market) -> Windows:
     return Windows(seen=seen, following=following)
 
 
-def _no_scores(members: int, columns: int, device: torch.device) -> Scores:
+def _no_scores(setup: Setup, columns: int) -> Scores:
+    members, device, slices = setup.members, setup.device, setup.config.evaluation
+
+    def unknown(*shape: int) -> Tensor:
+        return torch.full(shape, torch.nan, device=device)
+
     return Scores(
-        fitness=torch.full((members,), torch.nan, device=device),
-        validation=torch.full((members + 1,), torch.nan, device=device),
-        activity=torch.full((members + 1,), torch.nan, device=device),
-        importance=torch.full((columns,), torch.nan, device=device),
+        fitness=unknown(members),
+        training={name: unknown(members, slices.train_slices) for name in TRAINING},
+        judged={name: unknown(members + 1, slices.validation_slices) for name in JUDGED},
+        validation=unknown(members + 1),
+        activity=unknown(members + 1),
+        attention=unknown(members + 1, columns),
+        importance=unknown(columns),
+        holding=unknown(),
         champion_value=torch.full((), -torch.inf, device=device),
         crowned=torch.zeros((), dtype=torch.bool, device=device),
         plateau=False,

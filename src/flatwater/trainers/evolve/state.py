@@ -123,7 +123,7 @@ def build_population(setup: Setup) -> Population:
         learner=setup.algorithm.build(
             config.learner,
             setup.nets,
-            Setting(members=members, rng=generator(config.seed, "initial weights", device), device=device),
+            Setting(members=members, seed=config.seed, device=device),
         ),
         ring=build_ring(
             config.replay,

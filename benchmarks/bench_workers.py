@@ -1,0 +1,137 @@
+"""One run on several workers: are the bits the same, and what does it cost?
+
+    python benchmarks/bench_workers.py [--sizes S M] [--workers 1 2] [--rounds 4] [--json]
+
+Populations of 16, or --members. CPU seconds a generation of all processes together, without the first one, in which
+workers are started; for each number of workers at the same tile, and for all members at once. Efficiency is the CPU
+seconds of one process over those of several: on cores that nobody else uses, N workers are N times that as fast.
+`wire` is what crossed the sockets in a generation, both ways.
+Exit status 1 where a leaf differs.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from sizes import config_of
+
+from flatwater.memory.probes.process import private_bytes
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.workers import Workers
+from flatwater.runs.session import start
+from flatwater.runs.watch import Round
+
+AT_ONCE = "at once"
+TILE = {"S": 8, "M": 4, "FULL": 4}
+"""At which numbers of workers are compared."""
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """Of this process and of others."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Meter:
+    """Looks at the run after each round."""
+
+    def __init__(self) -> None:
+        self.crew: Workers | None = None
+        self.spent: list[float] = []
+        self.wall: list[float] = []
+        self.wire: list[float] = []
+        self.private: list[float] = []
+
+    def __call__(self, _: Round) -> None:
+        """A round has ended."""
+        pids = self.crew.pids if self.crew else []
+        self.spent.append(cpu_seconds(pids))
+        self.wall.append(time.perf_counter())
+        self.wire.append(self.crew.wire / 1e6 if self.crew else 0.0)
+        self.private = [private_bytes([pid]) / 1e6 for pid in pids]
+
+
+def each_round(totals: list[float]) -> float:
+    """Median of the rounds after the first."""
+    return statistics.median(after - before for before, after in pairwise(totals))
+
+
+def measured(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
+    """A run, and what it took."""
+    meter, begin = Meter(), Workers.__init__
+
+    def beginning(crew: Workers, *given: Any) -> None:  # noqa: ANN401
+        meter.crew = crew
+        begin(crew, *given)
+
+    Workers.__init__ = beginning  # type: ignore[method-assign,assignment]
+    try:
+        start(config, folder, Console(quiet=True), on_round=meter)
+    finally:
+        Workers.__init__ = begin  # type: ignore[method-assign]
+    manifest = json.loads(max(folder.glob("checkpoints/*.json")).read_text())
+    return {
+        "cpu_s": each_round(meter.spent),
+        "wall_s": each_round(meter.wall),
+        "wire_MB": each_round(meter.wire),
+        "private_MB": meter.private,
+        "leaves": {leaf["path"]: leaf["sha256"] for leaf in manifest["leaves"]},
+    }
+
+
+def compared(size: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """All cases of a size; the first one of a number of workers is what the others are held against."""
+    config = replace(config_of(size, rounds=options.rounds), threads=1, trackers=())
+    config = replace(config, learner=replace(config.learner, algorithm=options.algorithm))
+    cases = [(AT_ONCE, 1, options.members), *((f"{n} workers", n, TILE[size]) for n in options.workers)]
+    rows = []
+    for name, workers, tile in cases:
+        population = replace(config.population, size=options.members, tile=tile)
+        with tempfile.TemporaryDirectory() as folder:
+            found = measured(replace(config, workers=workers, population=population), Path(folder) / "run")
+        rows.append({"size": size, "case": name, "tile": tile} | found)
+    leaves, cpu_s = rows[1]["leaves"], rows[1]["cpu_s"]
+    return [row | {"same": row.pop("leaves") == leaves, "efficiency": cpu_s / row["cpu_s"]} for row in rows]
+
+
+def main() -> int:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=["S", "M"], choices=list(TILE))
+    parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--members", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--algorithm", default="hindsight")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [row for size in options.sizes for row in compared(size, options)]
+    same = all(row["same"] for row in rows if row["case"] != AT_ONCE)
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return 0 if same else 1
+    print("size  case          tile    CPU s   wall s  efficiency  wire MB  same  private MB")
+    for row in rows:
+        private = ", ".join(f"{each:.0f}" for each in row["private_MB"])
+        print(
+            f"{row['size']:<6}{row['case']:<12}{row['tile']:>6}{row['cpu_s']:>9.2f}{row['wall_s']:>9.2f}"
+            f"{row['efficiency']:>12.2f}{row['wire_MB']:>9.2f}{row['same']!s:>6}  {private}"
+        )
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""`flatwater completion`: a script with which a shell completes commands and their options."""
+
+import contextlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+Options = Mapping[tuple[str, ...], Sequence[str]]
+"""The words of each command -> its options, with their dashes."""
+
+BASH = """\
+# Completion of flatwater for {shell}. Load it with: {load}
+_flatwater() {{
+    local given="" known="" at
+    for ((at = 1; at < COMP_CWORD; at++)); do given="$given${{given:+ }}${{COMP_WORDS[at]}}"; done
+    case "$given" in
+{cases}
+    esac
+    COMPREPLY=($(compgen -W "$known" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _flatwater flatwater
+"""
+LOAD = {
+    "bash": 'eval "$(flatwater completion bash)"   (in ~/.bashrc)',
+    "zsh": 'eval "$(flatwater completion zsh)"   (in ~/.zshrc, after compinit)',
+    "fish": "flatwater completion fish | source   (in ~/.config/fish/config.fish)",
+}
+FOR_ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """Print a script that completes flatwater's commands and their options; the shell completes files by itself.
+
+    The script knows the options of this version: print it anew after an update.
+    """
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional]
+    """The shell that is to complete."""
+
+    def __call__(self) -> int:
+        """Ask every command for its options, and print the script."""
+        import sys
+
+        options = options_of_all()
+        sys.stdout.write(fish(options) if self.shell == "fish" else bash(options, self.shell))
+        return 0
+
+
+def options_of_all() -> Options:
+    """What the help of each command lists."""
+    from flatwater.cli.main import COMMANDS
+
+    return {command: options_in(help_of(command)) for command in COMMANDS}
+
+
+def help_of(command: Sequence[str]) -> str:
+    """The help text of a command."""
+    from flatwater.cli.main import main
+
+    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        main([*command, "--help"])
+    said.seek(0)
+    return said.read()
+
+
+def options_in(text: str) -> list[str]:
+    """The long options that a help text explains, in their order."""
+    rows = re.findall(r"^│ (-.*?)(?:  |│)", text, re.MULTILINE)
+    return [name for row in rows for name in re.findall(r"--[\w.-]+", row)]
+
+
+def first_words(options: Options) -> list[str]:
+    """Of all commands."""
+    return sorted({command[0] for command in options})
+
+
+def second_words(options: Options) -> dict[str, list[str]]:
+    """First word -> what may follow it, for commands of two words."""
+    found: dict[str, list[str]] = {}
+    for command in options:
+        if len(command) > 1:
+            found.setdefault(command[0], []).append(command[1])
+    return found
+
+
+def bash(options: Options, shell: str) -> str:
+    """The script for bash, and for zsh, which can do as bash does."""
+    pairs = second_words(options)
+    cases = [f'        "") known="{" ".join(first_words(options))} --help --version" ;;']
+    cases += [f'        "{first}") known="{" ".join(after)} --help" ;;' for first, after in pairs.items()]
+    cases += [
+        f'        "{" ".join(command)}"|"{" ".join(command)} "*) known="{" ".join(names)}" ;;'
+        for command, names in options.items()
+    ]
+    script = BASH.format(shell=shell, load=LOAD[shell], cases="\n".join(cases))
+    return FOR_ZSH + script if shell == "zsh" else script
+
+
+def fish(options: Options) -> str:
+    """The script for fish."""
+    lines = [f"# Completion of flatwater for fish. Load it with: {LOAD['fish']}"]
+    lines.append(f"complete -c flatwater -n __fish_use_subcommand -f -a '{' '.join(first_words(options))}'")
+    for first, after in second_words(options).items():
+        none_yet = f"__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {' '.join(after)}"
+        lines.append(f"complete -c flatwater -n '{none_yet}' -f -a '{' '.join(after)}'")
+    for command, names in options.items():
+        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command)
+        lines += [f"complete -c flatwater -n '{seen}' -l {name.removeprefix('--')}" for name in names]
+    return "\n".join(lines) + "\n"

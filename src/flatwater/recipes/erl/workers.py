@@ -1,0 +1,304 @@
+"""A crew of processes for evolving traders: each computes the tiles of a share of the members.
+
+The state tree in the run's own process is the run. A worker keeps copies: its members' rows, the whole replay, the
+market. They are sent when they have changed, so a worker may die at any moment and another continues in its place.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatwater.algorithms.adam import Span
+from flatwater.algorithms.api import Members
+from flatwater.cluster.processes import Worker
+from flatwater.cluster.share import shares
+from flatwater.errors import RunError
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.market import market_of, panel_of
+from flatwater.replay.rows import RowReplay, Transitions
+from flatwater.runs.facts import changes, versions
+from flatwater.state.tree import leaves
+from flatwater.trainers.erl.learn import learning
+from flatwater.trainers.erl.setup import Setup, build_setup, tiles
+from flatwater.trainers.erl.state import Erl, build_erl
+from flatwater.trainers.erl.tile import Judged, Trained, judge_tile, train_tile
+
+Arrays = dict[str, np.ndarray]
+DESK = "flatwater.recipes.erl.workers:Desk"
+GATHERED = 8
+"""Updates after which members' rows are brought home: no more are computed again where a worker dies."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker is made of."""
+
+    config: ErlRunConfig
+    share: Span
+    """Its members."""
+    fingerprint: str
+    """Of the panel."""
+    versions: Mapping[str, str]
+    """What the numbers depend on besides."""
+
+
+class Desk:
+    """A worker's side: a run of its share, which it is told how to bring up to date."""
+
+    def __init__(self, given: Assignment) -> None:
+        """Read the panel and allocate the share.
+
+        Raises:
+            RunError: the panel or the arithmetic is another than the run's.
+        """
+        torch.set_num_threads(given.config.threads)
+        panel, here = panel_of(given.config), torch.device("cpu")
+        if panel.fingerprint != given.fingerprint:
+            raise RunError(f"the panel {given.config.panel} is another one than when the run began")
+        if others := changes(given.versions):
+            raise RunError(f"a worker would compute other numbers than the run: {'; '.join(others)}")
+        market, splits = market_of(given.config, panel, here)
+        self._setup = build_setup(given.config, market, splits, here, given.share)
+        self._run = build_erl(self._setup, market)
+        self._learning = learning(self._setup, self._run)
+
+    def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
+        """The share's rows are these."""
+        learner = self._run.learner
+        for name, leaf in rows_of(learner):
+            leaf.copy_(torch.from_numpy(rows[name]))
+        learner.tally.added.update(added)
+        learner.tally.updates = updates
+
+    def experience(self, at: np.ndarray, columns: Arrays, weights: Arrays, appended: int) -> None:
+        """The replay holds this at these places, and is drawn from like this."""
+        replay = self._run.replay
+        assert replay is not None  # noqa: S101  (the run has one)
+        for name, column in columns_of(replay):
+            column[torch.from_numpy(at)] = torch.from_numpy(columns[name])
+        write_weights_(replay, weights)
+        replay.appended = appended
+
+    def learn(self) -> np.ndarray | None:
+        """The next update; |TD error| of what its members drew."""
+        found = self._learning.update_()
+        return None if found is None else found.numpy()
+
+    def weigh(self, td_error: np.ndarray) -> None:
+        """|TD error| of what all members drew in that update."""
+        self._learning.weigh_(torch.from_numpy(td_error))
+
+    def rows(self) -> tuple[Arrays, Mapping[str, int]]:
+        """The share's rows, and how often its sums were added to."""
+        learner = self._run.learner
+        return {name: leaf.numpy() for name, leaf in rows_of(learner)}, learner.tally.added
+
+    def weights(self) -> Arrays:
+        """How the replay is drawn from."""
+        assert self._run.replay is not None  # noqa: S101  (the run has one)
+        return weights_of(self._run.replay)
+
+    def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401
+        """A tile plays the training slices."""
+        found = train_tile(self._setup, self._run, span, round_)
+        played = None if found.transitions is None else arrays_of(vars_of(found.transitions))
+        return found.fitness.numpy(), arrays_of(found.slices), played
+
+    def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401
+        """A tile, and the champion, play the walk-forward slices."""
+        found = judge_tile(self._setup, self._run, span, round_)
+        return found.value.numpy(), arrays_of(found.slices), found.activity.numpy(), found.attention.numpy()
+
+
+class Workers:
+    """The run's side: a crew (`trainers.erl.crew.Crew`) whose processes are started when they are first needed."""
+
+    def __init__(self, config: ErlRunConfig, setup: Setup, run: Erl, fingerprint: str, count: int) -> None:
+        """Nothing is started yet.
+
+        Args:
+            config: of the run.
+            setup: of the whole population.
+            run: its state.
+            fingerprint: of the panel.
+            count: how many workers; there are no more than tiles.
+        """
+        self._config, self._setup, self._run, self._fingerprint = config, setup, run, fingerprint
+        self._tiles = tiles(setup.config.population.size, setup.tile)
+        dealt = shares(len(self._tiles), count)
+        self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
+        self._owner = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
+        self._workers: list[Worker] = []
+        self._stale = True
+        self._appended = [0] * len(dealt)
+        self._learned: list[np.ndarray | None] = []
+        self._asked: deque[tuple[str, int, int]] = deque()
+
+    @property
+    def wire(self) -> int:
+        """Bytes that went to the processes and came from them so far."""
+        return sum(worker.wire for worker in self._workers)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes now."""
+        return [worker.pid for worker in self._workers]
+
+    def learn_(self, update: int) -> None:  # noqa: ARG002  (its number follows from the state)
+        """All shares at once; draws that depend on errors wait for those of all."""
+        self._ready_()
+        found = self._ask_all("learn")
+        weighed = self._run.replay is not None and self._run.replay.priorities is not None
+        error = np.concatenate(found) if weighed and found[0] is not None else None
+        self._learned.append(error)
+        if error is not None:
+            self._ask_all("weigh", error)
+        if len(self._learned) >= GATHERED:
+            self.gather_()
+
+    def train(self, tile: int) -> Trained:
+        """By the tile's worker; all workers are asked for all tiles from this one on."""
+        fitness, slices, played = self._tile("train", tile)
+        transitions = None if played is None else Transitions(**tensors_of(played))
+        return Trained(torch.from_numpy(fitness), tensors_of(slices), transitions)
+
+    def judge(self, tile: int) -> Judged:
+        """By the tile's worker."""
+        value, slices, activity, attention = self._tile("judge", tile)
+        return Judged(
+            torch.from_numpy(value), tensors_of(slices), torch.from_numpy(activity), torch.from_numpy(attention)
+        )
+
+    def replaced_(self) -> None:
+        """Workers are told before they compute again."""
+        self._stale = True
+
+    def gather_(self) -> None:
+        """Members' rows, the sums of their updates, and how the replay is drawn from."""
+        if not self._learned:
+            return
+        found = self._ask_all("rows")
+        replay, learner = self._run.replay, self._run.learner
+        weights = self._workers[0].ask("weights") if replay is not None and replay.priorities is not None else {}
+        for span, (rows, _) in zip(self.spans, found, strict=True):
+            for name, leaf in rows_of(learner):
+                leaf[slice(*span)] = torch.from_numpy(rows[name][: span[1] - span[0]])
+        for name in learner.tally.added:
+            learner.tally.added[name] = sum(added[name] for _, added in found)
+        learner.tally.updates += len(self._learned)
+        if replay is not None:
+            write_weights_(replay, weights)
+        self._learned.clear()
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers:
+            worker.close()
+        self._workers.clear()
+        self._stale = True
+
+    def _tile(self, name: str, tile: int) -> Any:  # noqa: ANN401
+        round_ = self._run.progress.round
+        if not self._asked:
+            self.gather_()
+            self._ready_()
+            for at in range(tile, len(self._tiles)):
+                self._workers[self._owner[at]].post(name, self._tiles[at], round_)
+                self._asked.append((name, at, round_))
+        expected = self._asked.popleft()
+        assert expected == (name, tile, round_)  # noqa: S101  (the loop asks for a phase's tiles in order)
+        return self._workers[self._owner[tile]].take()
+
+    def _ready_(self) -> None:
+        """Every worker runs, and knows the run as it is."""
+        if not self._workers:
+            said = versions()
+            self._workers = [
+                Worker(n, DESK, Assignment(self._config, span, self._fingerprint, said), self._prepare_)
+                for n, span in enumerate(self.spans)
+            ]
+            for worker in self._workers:
+                worker.take()
+        if self._stale:
+            for worker in self._workers:
+                self._load_(worker)
+            self._stale = False
+
+    def _ask_all(self, name: str, *given: object) -> list[Any]:
+        for worker in self._workers:
+            worker.post(name, *given)
+        return [worker.take() for worker in self._workers]
+
+    def _prepare_(self, worker: Worker) -> None:
+        """Another process takes a dead one's place: what that one had learned since is learned again."""
+        self._appended[worker.number] = 0
+        self._load_(worker)
+        for error in self._learned:
+            worker.ask("learn")
+            if error is not None:
+                worker.ask("weigh", error)
+
+    def _load_(self, worker: Worker) -> None:
+        learner, replay, (low, high) = self._run.learner, self._run.replay, self.spans[worker.number]
+        members = self._setup.config.population.size
+        rows = {
+            name: torch.cat([leaf[low:high], leaf[members:]]).numpy()  # the champion's row, where there is one
+            for name, leaf in rows_of(learner)
+        }
+        added = {name: count // members * (high - low) for name, count in learner.tally.added.items()}
+        worker.ask("load", rows, added, learner.tally.updates)
+        if replay is None:
+            return
+        first = max(self._appended[worker.number], replay.appended - len(replay.row))
+        at = torch.arange(first, replay.appended) % len(replay.row)
+        columns = {name: column[at].numpy() for name, column in columns_of(replay)}
+        worker.ask("experience", at.numpy(), columns, weights_of(replay), replay.appended)
+        self._appended[worker.number] = replay.appended
+
+
+def rows_of(learner: Members) -> Iterator[tuple[str, Tensor]]:
+    """What belongs to one member each, by path: [P, ...], or [P + 1, ...] with the champion's row last."""
+    for leaf in leaves(learner):
+        if isinstance(leaf.value, Tensor) and not leaf.derived:
+            yield leaf.path, leaf.value
+
+
+def columns_of(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
+    """What belongs to one transition each."""
+    for name in ("row", "following", "action", "reward", "discount", "member", "account"):
+        if (column := getattr(replay, name)) is not None:
+            yield name, column
+
+
+def weights_of(replay: RowReplay) -> Arrays:
+    """How likely each transition is to be drawn; nothing where all are alike."""
+    weights = replay.priorities
+    return {} if weights is None else {"mass": weights.mass.numpy(), "top": weights.top.numpy()}
+
+
+def write_weights_(replay: RowReplay, weights: Arrays) -> None:
+    """The same, received."""
+    if replay.priorities is not None:
+        replay.priorities.mass.copy_(torch.from_numpy(weights["mass"]))
+        replay.priorities.top.copy_(torch.from_numpy(weights["top"]))
+        replay.priorities.changed = True
+
+
+def arrays_of(tensors: Mapping[str, Tensor | None]) -> dict[str, np.ndarray | None]:
+    """As they are sent."""
+    return {name: None if tensor is None else tensor.numpy() for name, tensor in tensors.items()}
+
+
+def tensors_of(arrays: Mapping[str, np.ndarray | None]) -> dict[str, Any]:
+    """As they are received."""
+    return {name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def vars_of(played: Transitions) -> dict[str, Tensor | None]:
+    """Its columns, by name."""
+    return {each.name: getattr(played, each.name) for each in fields(played)}

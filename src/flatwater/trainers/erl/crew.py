@@ -1,0 +1,83 @@
+"""Who computes a generation's tiles: this process, or workers that do exactly the same."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from flatwater.trainers.erl.learn import Learning, learning
+from flatwater.trainers.erl.setup import Setup, tiles
+from flatwater.trainers.erl.state import Erl
+from flatwater.trainers.erl.tile import Judged, Trained, judge_tile, train_tile
+
+
+class Crew(Protocol):
+    """Computes tiles, by number; what it finds is the same whoever it is made of.
+
+    The state tree is the run. A crew may keep newer rows of members elsewhere during a phase of learning, until it is
+    asked for them.
+    """
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Of the processes that compute besides this one."""
+        ...
+
+    def learn_(self, update: int) -> None:
+        """Every member learns once: the generation's update of that number."""
+        ...
+
+    def train(self, tile: int) -> Trained:
+        """The tile's members play the training slices."""
+        ...
+
+    def judge(self, tile: int) -> Judged:
+        """The tile's members, and the champion, play the walk-forward slices."""
+        ...
+
+    def replaced_(self) -> None:
+        """The run's members are others now."""
+        ...
+
+    def gather_(self) -> None:
+        """Bring the members' rows into the state tree."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it computes on."""
+        ...
+
+
+class Here:
+    """This process computes all tiles, one after the other."""
+
+    def __init__(self, setup: Setup, run: Erl) -> None:
+        """Bind the run's state."""
+        self._setup, self._run = setup, run
+        self._learning: Learning = learning(setup, run)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """There are none."""
+        return ()
+
+    def learn_(self, update: int) -> None:  # noqa: ARG002  (its number follows from the state)
+        """In place."""
+        self._learning.weigh_(self._learning.update_())
+
+    def train(self, tile: int) -> Trained:
+        """In the run's own simulator."""
+        setup, run = self._setup, self._run
+        return train_tile(setup, run, tiles(setup.config.population.size, setup.tile)[tile], run.progress.round)
+
+    def judge(self, tile: int) -> Judged:
+        """In the run's own simulator."""
+        setup, run = self._setup, self._run
+        return judge_tile(setup, run, tiles(setup.config.population.size, setup.tile)[tile], run.progress.round)
+
+    def replaced_(self) -> None:
+        """There are no other rows."""
+
+    def gather_(self) -> None:
+        """They are there."""
+
+    def close(self) -> None:
+        """There is nothing."""

@@ -1,0 +1,198 @@
+"""One run on any number of workers is the same run, whoever dies on the way."""
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flatwater as fw
+from flatwater.cli.main import main
+from flatwater.cluster.processes import Worker
+from flatwater.cluster.share import shares
+from flatwater.errors import ConfigError, RunError
+from flatwater.recipes.erl.workers import Workers
+
+SMALL: dict[str, Any] = {
+    "panel": "synthetic:6x260",
+    "rounds": 2,
+    "threads": 1,
+    "trackers": (),
+    "population": {"size": 7, "tile": 2},
+    "evaluation": {"train_slices": 2, "validation_slices": 2},
+    "env": {"episode": {"context": 20, "trading_days": 15, "settlement_days": 5}, "trade": {"hold_days": 5}},
+    "splits": {"holdout_days": 40, "validation_days": 40},
+    "net": {"channels": 4, "hidden": 8},
+}
+REPLAYED = {"replay": {"generations": 3, "warmup": 50}}
+KINDS: dict[str, dict[str, Any]] = {
+    "hindsight": {"learner": {"hindsight": {"updates": 10, "batch_size": 8}}},
+    "sac": {"learner": {"algorithm": "sac", "sac": {"updates": 3, "batch_size": 8}}} | REPLAYED,
+    "td3, prioritised": {
+        "learner": {"algorithm": "td3", "td3": {"updates": 10, "batch_size": 8}},
+        "replay": REPLAYED["replay"] | {"prioritised": True},
+        "env": SMALL["env"] | {"account_observation": True},
+    },
+}
+
+
+def trained(kind: str, folder: Path, **changes: object) -> Path:
+    return fw.train("erl", run=folder, quiet=True, **(SMALL | KINDS[kind] | changes)).path
+
+
+def saved(run: Path) -> dict[str, str]:
+    """Leaf -> hash of the newest checkpoint."""
+    newest = max((run / "checkpoints").glob("*.json"))
+    return {leaf["path"]: leaf["sha256"] for leaf in json.loads(newest.read_text())["leaves"]}
+
+
+def numbers(run: Path) -> list[dict[str, float]]:
+    """Each round's, without times and memory."""
+    rounds = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    apart = ("time/", "memory/", "system/", "train/sps")
+    return [{name: value for name, value in each.items() if not name.startswith(apart)} for each in rounds]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The run of a kind in one process."""
+    made: dict[str, Path] = {}
+
+    def of(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = trained(kind, tmp_path_factory.mktemp("alone") / "run")
+        return made[kind]
+
+    return of
+
+
+def assert_same(first: Path, second: Path) -> None:
+    assert saved(first) == saved(second)
+    assert numbers(first) == numbers(second)
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        ("td3, prioritised", 3),
+        pytest.param("hindsight", 2, marks=pytest.mark.slow),
+        pytest.param("hindsight", 4, marks=pytest.mark.slow),
+        pytest.param("sac", 2, marks=pytest.mark.slow),
+        pytest.param("td3, prioritised", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_any_number_of_workers_gives_the_same_run(
+    kind: str, workers: int, alone: Callable[[str], Path], tmp_path: Path
+) -> None:
+    assert_same(alone(kind), trained(kind, tmp_path / "run", workers=workers))
+
+
+@pytest.mark.parametrize("kind", ["hindsight", pytest.param("td3, prioritised", marks=pytest.mark.slow)])
+def test_the_number_may_change_where_a_run_is_resumed(kind: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
+    run = trained(kind, tmp_path / "run", rounds=1, workers=2)
+    assert main(["resume", str(run), "--rounds", "2", "--workers", "1"]) == 0
+    assert_same(alone(kind), run)
+
+
+def end(pid: int, how: signal.Signals) -> None:
+    """The run may have ended the process meanwhile."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, how)
+
+
+def killed_at(moments: random.Random, how: signal.Signals, killed: list[int]) -> Callable[[Any, Any], None]:
+    """Ends a worker in some of the questions that it is asked, before it answers."""
+    take = Worker.take
+
+    def taking(worker: Worker) -> Any:
+        if not worker._preparing and moments.random() < 0.15 and len(killed) < 6:
+            threading.Timer(moments.random() * 0.02, end, (worker.pid, how)).start()
+            time.sleep(moments.random() * 0.04)
+            killed.append(worker.pid)
+        return take(worker)
+
+    return taking
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        ("td3, prioritised", 0),
+        *(pytest.param(kind, seed, marks=pytest.mark.slow) for kind in KINDS for seed in range(1, 5)),
+    ],
+)
+def test_workers_that_are_killed_change_nothing(
+    kind: str, seed: int, alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(Worker, "take", killed_at(random.Random(seed), signal.SIGKILL, killed))
+    assert_same(alone(kind), trained(kind, tmp_path / "run", workers=2))
+    assert killed
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_is_replaced(
+    alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr("flatwater.cluster.processes.STOPPED_SECONDS", 2.0)
+    monkeypatch.setattr(Worker, "take", killed_at(random.Random(3), signal.SIGSTOP, killed))
+    assert_same(alone("hindsight"), trained("hindsight", tmp_path / "run", workers=2))
+    assert killed
+
+
+def test_no_process_is_left_when_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    close = Workers.close
+
+    def closing(crew: Workers) -> None:
+        seen.extend(crew.pids)
+        close(crew)
+
+    monkeypatch.setattr(Workers, "close", closing)
+    trained("hindsight", tmp_path / "run", workers=2, rounds=1)
+    assert len(seen) == 2
+    for pid in seen:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_worker_that_always_dies_ends_the_run_with_what_to_do() -> None:
+    worker = Worker(1, "os:kill_me", (), lambda _: None)
+    with pytest.raises(RunError, match="worker 1 failed"):
+        worker.take()
+    worker.close()
+    worker = Worker(2, "os:_exit", 7, lambda _: None)
+    with pytest.raises(RunError, match="worker 2 died 3 times at one question, last with exit status 7"):
+        worker.take()
+    worker.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"device": "cuda"}, "device = 'cuda': must be cpu with workers = 2"),
+        (KINDS["sac"] | {"replay": {"windows": "stored"}}, "replay.windows = 'stored': must be rows with workers = 2"),
+    ],
+)
+def test_what_workers_cannot_do_is_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        fw.train("erl", run=tmp_path / "run", quiet=True, **(SMALL | changes | {"workers": 2}))
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(("count", "workers"), [(1, 4), (4, 1), (5, 2), (7, 3), (3, 3)])
+def test_tiles_are_dealt_in_order_and_evenly(count: int, workers: int) -> None:
+    dealt = shares(count, workers)
+    assert [low for low, _ in dealt] == [0, *(high for _, high in dealt[:-1])]
+    assert dealt[-1][1] == count
+    sizes = [high - low for low, high in dealt]
+    assert min(sizes) >= 1
+    assert max(sizes) - min(sizes) <= 1
