@@ -11,7 +11,6 @@ Exit status 1 where a leaf differs.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from rich.console import Console
 from sizes import config_of
@@ -38,11 +38,9 @@ TILE = {"S": 8, "M": 4, "FULL": 4}
 
 def cpu_seconds(pids: list[int]) -> float:
     """Of this process and of others."""
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+    others = (psutil.Process(pid).cpu_times() for pid in pids)
+    spent: float = sum(each.user + each.system for each in others)
+    return time.process_time() + spent
 
 
 class Meter:

@@ -3,8 +3,6 @@
 `make api` writes the file anew.
 """
 
-import contextlib
-import io
 import os
 import re
 import subprocess
@@ -13,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.cli.main import COMMANDS, main
+from flatwater.cli.completion import help_of
+from flatwater.cli.main import COMMANDS
 
 LISTING = Path(__file__).with_name("options.txt")
 
@@ -29,19 +28,11 @@ sys.exit(f"imported {heavy}" if heavy else 0)
 """
 
 
-def help_of(command: tuple[str, ...]) -> list[str]:
-    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        main([*command, "--help"])
-    said.seek(0)
-    return said.read().splitlines()
-
-
 def explained(command: tuple[str, ...]) -> dict[str, str]:
     """Each option and each positional argument -> what the help says about it."""
     found: dict[str, str] = {}
     name = ""
-    for line in help_of(command):
+    for line in help_of(command).splitlines():
         text = line.strip("│").strip()
         if not line.startswith("│") or set(text) <= {"─"}:
             name = ""
@@ -69,7 +60,7 @@ def test_help_fits_the_terminal_and_explains_every_option(
     command: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    lines = help_of(command)
+    lines = help_of(command).splitlines()
     assert lines[0].startswith(f"usage: flatwater {' '.join(command)} ")
     assert max(map(len, lines)) <= columns
     found = explained(command)

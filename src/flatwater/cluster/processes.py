@@ -1,6 +1,6 @@
 """A worker in a process of its own on this machine, asked in messages; one that dies is started again.
 
-The child is a fresh interpreter that imports what it is told to: nothing of the program that started it runs there.
+The child is a fresh interpreter that imports the target alone: nothing of the program that started it runs there.
 Messages are pickles over a pair of sockets; both ends are this program.
 """
 
@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from flatwater.errors import RunError
+from flatwater.memory.probes.proc import stands_still
 
 DEATHS = 3
-"""How often a worker may die at one question before the run ends."""
+"""Deaths of a worker at one question after which the run ends."""
 STOPPED_SECONDS = 10.0
 """How long a worker may stand still at a signal (SIGSTOP) before it is ended and started again."""
 _LOOK_SECONDS = 1.0
@@ -107,7 +107,7 @@ class Worker:
     def _answer(self) -> Any:  # noqa: ANN401
         still = 0.0
         while not self._pipe.poll(_LOOK_SECONDS):
-            still = still + _LOOK_SECONDS if _stands_still(self.pid) else 0.0
+            still = still + _LOOK_SECONDS if stands_still(self.pid) else 0.0
             if still >= STOPPED_SECONDS:
                 self._process.kill()
         answer = self._pipe.recv_bytes()
@@ -121,7 +121,7 @@ class Worker:
         while True:
             self.close()
             self._deaths += 1
-            if self._deaths > DEATHS:
+            if self._deaths >= DEATHS:
                 raise RunError(
                     f"worker {self.number} died {DEATHS} times at one question, last with exit status "
                     f"{self._process.returncode}. The newest checkpoint is intact: go on with fewer workers, which "
@@ -146,12 +146,3 @@ class Worker:
 
 def _message(name: str, *given: object) -> bytes:
     return pickle.dumps((name, given), protocol=pickle.HIGHEST_PROTOCOL)
-
-
-def _stands_still(pid: int) -> bool:
-    """Whether a signal has stopped the process; False where the system does not say."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] == "T"

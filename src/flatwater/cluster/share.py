@@ -1,12 +1,12 @@
-"""Who computes what: tiles are dealt to workers in order. Any deal gives the same run."""
+"""Tiles are dealt to workers in order. Any deal gives the same run."""
 
 
 def shares(tiles: int, workers: int) -> list[tuple[int, int]]:
     """Consecutive tiles [low, high) of each worker, as even as can be; no more workers than tiles.
 
     Args:
-        tiles: how many there are.
-        workers: how many are asked for.
+        tiles: their number.
+        workers: the number that is asked for.
     """
     count = max(1, min(tiles, workers))
     even, more = divmod(tiles, count)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.config.bounds import Bounds, Number
@@ -16,6 +16,11 @@ from flatwater.units import parse_bytes
 @dataclass(frozen=True, kw_only=True)  # without slots, as it is the second base of each kind's configuration
 class RunConfig:
     """The settings that runs of all kinds share."""
+
+    open_ended: ClassVar = frozenset(
+        ("rounds", "checkpoints", "budget", "start_over_budget", "trackers", "wandb", "mirror", "trainer")
+    )
+    """Settings that may change between a checkpoint and its continuation: they alter no number."""
 
     trainer: str = ""
     """What the run trains: the name of its recipe, by which `flatwater resume` finds it."""
@@ -69,20 +74,6 @@ def mirrored_below(config: C, folder: Path) -> C:
     if config.mirror is None:
         return config
     return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.absolute().name}")
-
-
-OPEN_ENDED = (
-    "rounds",
-    "checkpoints",
-    "budget",
-    "start_over_budget",
-    "trackers",
-    "wandb",
-    "mirror",
-    "trainer",
-    "workers",
-)
-"""Settings that may change between a checkpoint and its continuation: they alter no number."""
 
 
 def check_run(config: RunConfig) -> None:

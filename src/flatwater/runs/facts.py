@@ -10,13 +10,12 @@ import torch
 
 from flatwater import __version__
 from flatwater.config.toml import to_mapping
-from flatwater.runs.config import OPEN_ENDED
 from flatwater.runs.run import Run
 
 
 def facts(run: Run) -> dict[str, Any]:
     """Settings and data. Data are compared by their content, wherever they lie."""
-    apart = run.located.union(OPEN_ENDED)
+    apart = run.located | run.config.open_ended
     settings = {name: value for name, value in to_mapping(run.config).items() if name not in apart}
     return {"config": settings, "data": dict(run.data())}
 

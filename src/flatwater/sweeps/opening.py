@@ -9,15 +9,12 @@ from flatwater.config.bounds import Bounds, check_fields
 from flatwater.config.toml import from_mapping, load_config, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.memory.probes.process import free_cores
-from flatwater.runs.config import OPEN_ENDED
+from flatwater.runs.config import RunConfig
 from flatwater.runs.folder import create_folder, write_config
 from flatwater.storage.directory import write_object
 from flatwater.sweeps.folder import SweepFolder
 from flatwater.sweeps.process import ask
 from flatwater.sweeps.space import Space, read_space
-
-MAY_CHANGE = frozenset(OPEN_ENDED) - {"rounds"}
-"""Settings that may be others when a sweep goes on: they alter no number of a trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +107,7 @@ def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a R
     return from_mapping(type(config), ask(program, {"config": to_mapping(config)})["config"], "the sweep")
 
 
-def differences(before: object, now: object, where: str) -> list[str]:
+def differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
     """One line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`.
 
     Args:
@@ -118,8 +115,14 @@ def differences(before: object, now: object, where: str) -> list[str]:
         now: the one that is given.
         where: what was begun.
     """
-    was, given = dict(_flat(to_mapping(before), "")), dict(_flat(to_mapping(now), ""))
+    was, given = dict(_fixed(before)), dict(_fixed(now))
     return [f"{name}: {was[name]!r} in {where}, {given[name]!r} now" for name in was if was[name] != given[name]]
+
+
+def _fixed(config: RunConfig) -> Iterator[tuple[str, object]]:
+    """The settings of trials that alter numbers, by path."""
+    may_change = config.open_ended - {"rounds"}
+    return _flat({name: value for name, value in to_mapping(config).items() if name not in may_change}, "")
 
 
 def _flat(mapping: Mapping[str, Any], above: str) -> Iterator[tuple[str, object]]:
@@ -127,5 +130,5 @@ def _flat(mapping: Mapping[str, Any], above: str) -> Iterator[tuple[str, object]
         path = f"{above}.{name}" if above else name
         if isinstance(value, Mapping):
             yield from _flat(value, path)
-        elif path.split(".", maxsplit=1)[0] not in MAY_CHANGE:
+        else:
             yield path, value

@@ -38,7 +38,7 @@ def play(act: Callable[[], Any], rounds: int = 100, **options: Any) -> Any:
 
 
 LEAKS = """
-import json, time
+import json, sys, time
 import numpy as np
 import flatwater
 
@@ -48,7 +48,7 @@ def keep():
     HISTORY.append(np.ones(1 << 16))
 
 rounds = 0
-with flatwater.watch() as watched:
+with flatwater.watch(budget=sys.argv[1] if sys.argv[1:] else None) as watched:
     while not watched._told and rounds < 600:
         keep()
         time.sleep(0.02)
@@ -60,12 +60,19 @@ print(json.dumps({"found": found.to_json(), "made": made, "summary": watched.sum
 """
 
 
-def test_a_leak_is_told_when_it_is_found_and_at_the_end(tmp_path: Path) -> None:
-    """In a process of its own: that of the suite holds a million objects, through which each census goes."""
-    program = tmp_path / "leaks.py"
+def leaking(folder: Path, *given: str) -> tuple[dict[str, Any], str]:
+    """What the program found and printed, in a process of its own: that of the suite holds a million objects, through
+    which each census goes.
+    """
+    program = folder / "leaks.py"
     program.write_text(LEAKS)
-    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True, timeout=300)
-    said = json.loads(ran.stdout)
+    command = [sys.executable, str(program), *given]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return json.loads(ran.stdout), ran.stderr
+
+
+def test_a_leak_is_told_when_it_is_found_and_at_the_end(tmp_path: Path) -> None:
+    said, told = leaking(tmp_path)
     found, summary, rounds = said["found"], said["summary"], said["rounds"]
     assert (found["verdict"], found["owner"], found["unit"]) == ("leak", "leaks.HISTORY", "round")
     assert found["bytes_per_step"] == pytest.approx(1 << 19, rel=0.05)
@@ -74,7 +81,6 @@ def test_a_leak_is_told_when_it_is_found_and_at_the_end(tmp_path: Path) -> None:
     assert [each["owner"] for each in summary["findings"]] == ["leaks.HISTORY"]
     assert summary["explained_share"] > 0.8
 
-    told = ran.stderr
     assert told.count("HISTORY grows by 512.") == 2, told
     assert told.startswith("flatwater, round ")
     assert f"flatwater: 1 finding · {rounds} rounds in " in told
@@ -89,13 +95,12 @@ def test_a_flat_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert told.startswith("flatwater: nothing grows · 100 batches in ")
 
 
-def test_forecasts_end_at_the_budget() -> None:
-    watched = play(keep, report=False, budget="4 TiB")
-    (found,) = watched.findings()
-    assert found.limit_bytes == 4 << 40
-    assert found.limit_step is not None
-    left = (4 << 40) - watched.summary()["resident_bytes"]
-    assert found.limit_step == pytest.approx(left / found.bytes_per_step, rel=0.1)
+def test_forecasts_end_at_the_budget(tmp_path: Path) -> None:
+    said, _ = leaking(tmp_path, "4 TiB")
+    found = said["found"]
+    assert found["limit_bytes"] == 4 << 40
+    left = (4 << 40) - said["summary"]["resident_bytes"]
+    assert found["limit_step"] == pytest.approx(left / found["bytes_per_step"], rel=0.1)
 
 
 def test_without_report_nothing_is_printed_and_nothing_is_kept(

@@ -16,7 +16,7 @@ _RESET_PEAK = "5"
 
 @dataclass(frozen=True)
 class Footprint:
-    """Resident bytes of this process, by origin."""
+    """Resident bytes of a process, by origin."""
 
     resident: int
     file_mapped: int
@@ -28,9 +28,13 @@ class Footprint:
         return self.resident - self.file_mapped
 
 
-def footprint() -> Footprint:
-    """Now, in a few microseconds."""
-    _, resident, shared, *_ = read_file("/proc/self/statm").split()
+def footprint(pid: int | None = None) -> Footprint:
+    """Of this process by default, now, in a few microseconds.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    _, resident, shared, *_ = read_file(f"/proc/{'self' if pid is None else pid}/statm").split()
     return Footprint(int(resident) * mmap.PAGESIZE, int(shared) * mmap.PAGESIZE)
 
 

@@ -33,8 +33,7 @@ def below(pid: int | None = None) -> list[int]:
     for name in names_in("/proc"):
         if name.isdecimal():
             try:
-                # The name of a program, in parentheses, may have spaces and parentheses; state and parent follow.
-                parent = int(read_text(f"/proc/{name}/stat").rpartition(")")[2].split()[1])
+                parent = int(_status(int(name))[1])
             except OSError:  # it ended meanwhile
                 continue
             children[parent].append(int(name))
@@ -42,6 +41,20 @@ def below(pid: int | None = None) -> list[int]:
     for process in found:
         found += children[process]
     return found[1:]
+
+
+def stands_still(pid: int) -> bool:
+    """Whether a signal has stopped the process; False where it has ended."""
+    try:
+        return _status(pid)[0] == "T"
+    except OSError:
+        return False
+
+
+def _status(pid: int) -> list[str]:
+    """State, parent and what follows them in `/proc/PID/stat`."""
+    # The name of a program comes before them, in parentheses, and may have spaces and parentheses.
+    return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def command_of(pid: int) -> str:

@@ -1,6 +1,6 @@
 """The configuration of a run of evolving traders: what is trained, on which data, and what all runs are given."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from flatwater.config.bounds import Bounds, Number
 from flatwater.config.declare import config
@@ -14,6 +14,8 @@ from flatwater.trainers.erl.config import ErlConfig, replay_capacity
 class ErlRunConfig(RunConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
+    open_ended: ClassVar = RunConfig.open_ended | {"workers"}
+
     trainer: Literal["erl"] = "erl"
     """What the run trains, so that `flatwater resume` knows."""
     rounds: Number = 6
@@ -24,7 +26,7 @@ class ErlRunConfig(RunConfig, ErlConfig):
     kept for resuming, because sums in another order differ in their last bit."""
     workers: Annotated[int, Bounds(0, 1 << 10)] = 1
     """Processes that compute, each with `threads` threads of its own; 0 takes one for each free core. Any number gives
-    the same run; no more work than there are tiles of members."""
+    the same run. More processes than tiles of members have nothing to do."""
     panel: str | None = None
     """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that comes with Flatwater."""
 

@@ -1,9 +1,8 @@
 """The plan of a run of evolving traders: its build and its phases on the meta device, and how to make it smaller."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 import torch
 
@@ -21,7 +20,7 @@ from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.config import replay_capacity
 from flatwater.trainers.erl.crew import Here
-from flatwater.trainers.erl.setup import Setup, build_setup, learns_from_outcomes, tiles
+from flatwater.trainers.erl.setup import Setup, build_setup, learns_from_outcomes
 from flatwater.trainers.erl.state import Erl, build_erl
 
 
@@ -40,7 +39,9 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
     find_features(config.observation_features, panel.features)
     setup, run = outline(config, panel)
     owners = nbytes(run)
-    workers = [sum(nbytes(build_erl(replace(setup, share=span), run.market)).values()) for span in dealt(setup)]
+    workers = [
+        sum(nbytes(build_erl(replace(setup, share=span), run.market)).values()) for span in dealt(setup, config.workers)
+    ]
     plan = planned(owners, lambda: transients(setup, run), config=config, device=device, workers=workers)
     if plan.fits:
         return plan
@@ -48,11 +49,16 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
     return replace(plan, suggestions=tuple(smaller))
 
 
-def dealt(setup: Setup) -> list[Span]:
-    """The members of each worker; none where one process is enough."""
-    members, wanted = tiles(setup.config.population.size, setup.tile), cast("ErlRunConfig", setup.config).workers
-    found = shares(len(members), wanted or free_cores())
-    return [(members[low][0], members[high - 1][1]) for low, high in found] if len(found) > 1 else []
+def dealt(setup: Setup, workers: int) -> list[Span]:
+    """The members of each worker; empty where this process computes alone.
+
+    Args:
+        setup: of the whole population.
+        workers: as `ErlRunConfig.workers`.
+    """
+    tiles = setup.tiles
+    found = shares(len(tiles), workers or free_cores())
+    return [(tiles[low][0], tiles[high - 1][1]) for low, high in found] if len(found) > 1 else []
 
 
 def outline(config: ErlRunConfig, panel: Panel) -> tuple[Setup, Erl]:
@@ -77,9 +83,13 @@ def transients(setup: Setup, run: Erl) -> dict[str, int]:
     if run.replay is not None:
         run.replay.appended = len(run.replay.row)
     crew = Here(setup, run)
-    phases = {"evaluate": crew.train, "validate": crew.judge, "learn": crew.learn_}
+    phases: dict[str, Callable[[], object]] = {
+        "evaluate": partial(crew.train, 0),
+        "validate": partial(crew.judge, 0),
+        "learn": crew.learn_,
+    }
     return {
-        **{name: peak_bytes(partial(step, 0)) for name, step in phases.items()},
+        **{name: peak_bytes(step) for name, step in phases.items()},
         # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
     }

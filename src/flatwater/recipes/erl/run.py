@@ -136,9 +136,8 @@ def compose(config: ErlRunConfig) -> ErlRun:
     market, splits = market_of(config, panel, device)
     setup = build_setup(config, market, splits, device)
     run = allocated(lambda: build_erl(setup, market), plan)
-    crew: Crew = Here(setup, run)
-    if plan.workers:
-        crew = Workers(config, setup, run, panel.fingerprint, len(plan.workers))
+    count = len(plan.workers)
+    crew: Crew = Workers(config, setup, run, panel.fingerprint, count) if count else Here(setup, run)
     return ErlRun(config, plan, build_trainer(setup, run, crew), panel)
 
 

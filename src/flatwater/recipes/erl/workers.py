@@ -6,7 +6,7 @@ market. They are sent when they have changed, so a worker may die at any moment 
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from flatwater.replay.rows import RowReplay, Transitions
 from flatwater.runs.facts import changes, versions
 from flatwater.state.tree import leaves
 from flatwater.trainers.erl.learn import learning
-from flatwater.trainers.erl.setup import Setup, build_setup, tiles
+from flatwater.trainers.erl.setup import Setup, build_setup
 from flatwater.trainers.erl.state import Erl, build_erl
 from flatwater.trainers.erl.tile import Judged, Trained, judge_tile, train_tile
 
@@ -48,7 +48,7 @@ class Assignment:
 
 
 class Desk:
-    """A worker's side: a run of its share, which it is told how to bring up to date."""
+    """A worker's side: a run of its share, brought up to date by messages."""
 
     def __init__(self, given: Assignment) -> None:
         """Read the panel and allocate the share.
@@ -106,8 +106,8 @@ class Desk:
     def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401
         """A tile plays the training slices."""
         found = train_tile(self._setup, self._run, span, round_)
-        played = None if found.transitions is None else arrays_of(vars_of(found.transitions))
-        return found.fitness.numpy(), arrays_of(found.slices), played
+        played = None if found.transitions is None else {leaf.path: leaf.value for leaf in leaves(found.transitions)}
+        return found.fitness.numpy(), arrays_of(found.slices), None if played is None else arrays_of(played)
 
     def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401
         """A tile, and the champion, play the walk-forward slices."""
@@ -129,7 +129,7 @@ class Workers:
             count: how many workers; there are no more than tiles.
         """
         self._config, self._setup, self._run, self._fingerprint = config, setup, run, fingerprint
-        self._tiles = tiles(setup.config.population.size, setup.tile)
+        self._tiles = setup.tiles
         dealt = shares(len(self._tiles), count)
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
         self._owner = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
@@ -149,7 +149,7 @@ class Workers:
         """Of the processes now."""
         return [worker.pid for worker in self._workers]
 
-    def learn_(self, update: int) -> None:  # noqa: ARG002  (its number follows from the state)
+    def learn_(self) -> None:
         """All shares at once; draws that depend on errors wait for those of all."""
         self._ready_()
         found = self._ask_all("learn")
@@ -175,7 +175,7 @@ class Workers:
         )
 
     def replaced_(self) -> None:
-        """Workers are told before they compute again."""
+        """Workers are sent their rows before they compute again."""
         self._stale = True
 
     def gather_(self) -> None:
@@ -289,7 +289,7 @@ def write_weights_(replay: RowReplay, weights: Arrays) -> None:
         replay.priorities.changed = True
 
 
-def arrays_of(tensors: Mapping[str, Tensor | None]) -> dict[str, np.ndarray | None]:
+def arrays_of(tensors: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
     """As they are sent."""
     return {name: None if tensor is None else tensor.numpy() for name, tensor in tensors.items()}
 
@@ -297,8 +297,3 @@ def arrays_of(tensors: Mapping[str, Tensor | None]) -> dict[str, np.ndarray | No
 def tensors_of(arrays: Mapping[str, np.ndarray | None]) -> dict[str, Any]:
     """As they are received."""
     return {name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()}
-
-
-def vars_of(played: Transitions) -> dict[str, Tensor | None]:
-    """Its columns, by name."""
-    return {each.name: getattr(played, each.name) for each in fields(played)}

@@ -1,16 +1,16 @@
-"""Who computes a generation's tiles: this process, or workers that do exactly the same."""
+"""A crew computes the tiles of a generation: this process, or workers that do exactly the same."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from flatwater.trainers.erl.learn import Learning, learning
-from flatwater.trainers.erl.setup import Setup, tiles
+from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import Erl
 from flatwater.trainers.erl.tile import Judged, Trained, judge_tile, train_tile
 
 
 class Crew(Protocol):
-    """Computes tiles, by number; what it finds is the same whoever it is made of.
+    """Computes tiles, by number. Every crew comes to the same numbers.
 
     The state tree is the run. A crew may keep newer rows of members elsewhere during a phase of learning, until it is
     asked for them.
@@ -18,11 +18,11 @@ class Crew(Protocol):
 
     @property
     def pids(self) -> Sequence[int]:
-        """Of the processes that compute besides this one."""
+        """Processes that compute besides this one."""
         ...
 
-    def learn_(self, update: int) -> None:
-        """Every member learns once: the generation's update of that number."""
+    def learn_(self) -> None:
+        """Every member learns once: the next update of the generation."""
         ...
 
     def train(self, tile: int) -> Trained:
@@ -56,28 +56,28 @@ class Here:
 
     @property
     def pids(self) -> Sequence[int]:
-        """There are none."""
+        """No other process computes."""
         return ()
 
-    def learn_(self, update: int) -> None:  # noqa: ARG002  (its number follows from the state)
+    def learn_(self) -> None:
         """In place."""
         self._learning.weigh_(self._learning.update_())
 
     def train(self, tile: int) -> Trained:
         """In the run's own simulator."""
         setup, run = self._setup, self._run
-        return train_tile(setup, run, tiles(setup.config.population.size, setup.tile)[tile], run.progress.round)
+        return train_tile(setup, run, setup.tiles[tile], run.progress.round)
 
     def judge(self, tile: int) -> Judged:
         """In the run's own simulator."""
         setup, run = self._setup, self._run
-        return judge_tile(setup, run, tiles(setup.config.population.size, setup.tile)[tile], run.progress.round)
+        return judge_tile(setup, run, setup.tiles[tile], run.progress.round)
 
     def replaced_(self) -> None:
-        """There are no other rows."""
+        """The state tree has the only rows."""
 
     def gather_(self) -> None:
-        """They are there."""
+        """The state tree has them already."""
 
     def close(self) -> None:
-        """There is nothing."""
+        """Everything belongs to the run."""

@@ -18,7 +18,7 @@ from flatwater.replay.priority import set_priorities_
 from flatwater.replay.rows import RowReplay, draw, held, windows
 from flatwater.state.random import stream
 from flatwater.trainers.erl.lessons import Outcomes, draw_lessons
-from flatwater.trainers.erl.setup import Setup, members_at_once, tiles
+from flatwater.trainers.erl.setup import Setup, members_at_once, spans
 from flatwater.trainers.erl.state import Erl, Windows
 
 
@@ -27,8 +27,8 @@ def member_groups(setup: Setup, run: Erl) -> list[Span]:
     size = members_at_once(setup, run.market)
     return [
         (low + at, low + until)
-        for low, high in tiles(setup.members, setup.tile)
-        for at, until in tiles(high - low, size)
+        for low, high in spans(setup.members, setup.tile)
+        for at, until in spans(high - low, size)
     ]
 
 

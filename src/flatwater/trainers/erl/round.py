@@ -8,7 +8,7 @@ from flatwater.state.random import stream
 from flatwater.trainers.erl.crew import Crew
 from flatwater.trainers.erl.learn import updates_due
 from flatwater.trainers.erl.numbers import read_numbers_
-from flatwater.trainers.erl.setup import Setup, tiles
+from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import Erl
 from flatwater.trainers.erl.tile import held_return, remember_
 from flatwater.trainers.loop import Phase, Progress
@@ -35,9 +35,9 @@ class ErlTrainer:
 
 def build_trainer(setup: Setup, run: Erl, crew: Crew) -> ErlTrainer:
     """Bind the phases to the state. What is validated has learnt, so the last learning of a run is judged as well."""
-    count = len(tiles(setup.config.population.size, setup.tile))
+    count = len(setup.tiles)
     phases = (
-        Phase("learn", lambda: updates_due(setup, run), crew.learn_),
+        Phase("learn", lambda: updates_due(setup, run), lambda _: crew.learn_()),
         Phase("evaluate", lambda: count, lambda step: evaluate_(setup, run, crew, step)),
         Phase("validate", lambda: count, lambda step: validate_(setup, run, crew, step)),
         Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run, crew)),
@@ -47,7 +47,7 @@ def build_trainer(setup: Setup, run: Erl, crew: Crew) -> ErlTrainer:
 
 def evaluate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
     """One tile plays the random training slices, which are the same for all; with noise where that is learnt from."""
-    span = tiles(setup.config.population.size, setup.tile)[step]
+    span = setup.tiles[step]
     found, mine, scores = crew.train(step), slice(*span), run.scores
     scores.fitness[mine] = found.fitness
     for name, column in found.slices.items():
@@ -62,7 +62,7 @@ def validate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
     it is beaten by a better trader and not by easier days.
     """
-    spans = tiles(setup.config.population.size, setup.tile)
+    spans = setup.tiles
     found, scores = crew.judge(step), run.scores
     columns = ((scores.validation, found.value), (scores.activity, found.activity), (scores.attention, found.attention))
     for kept, new in (*columns, *((scores.judged[name], new) for name, new in found.slices.items())):

@@ -1,7 +1,7 @@
 """A tile of members plays: the unit that a generation is computed in, here or on any worker.
 
 Every tile has the same shape, the last one padded with copies of its last member, and draws from streams of its own
-name. So what a member comes to does not depend on how many others there are, nor on who computes it.
+name. So a member's numbers depend neither on the count of the others nor on the process that computes them.
 """
 
 from collections.abc import Mapping
