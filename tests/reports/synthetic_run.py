@@ -94,6 +94,8 @@ def metrics(rounds: int) -> list[dict[str, Any]]:
                 "validation/best": best,
                 "validation/champion": champion,
                 "champion/crowned": float(crowned),
+                "validation/return": 0.05 + 0.01 * math.sin(n),
+                "validation/holding": 0.04 + 0.02 * math.cos(n),
                 "trades/count": 1200.0 + n,
                 "trades/win_rate": 0.5 + 0.002 * min(n, 60),
                 "time/evaluate": 1.1,
@@ -224,6 +226,7 @@ def write_end(folder: Path, days: int = 250) -> None:
         "days": days - 1,
         "traders": rows,
         "importance": importance,
+        "effects": {f"return_{n}": 0.2 / n for n in range(1, 9)},
         "champion_born": 41,
         "note": "the champion was chosen on these days: expect less on days that nobody has looked at",
     }

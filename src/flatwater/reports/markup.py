@@ -84,18 +84,25 @@ def folded(title: Content, content: Content) -> Html:
 def for_plotly(chart: Chart) -> dict[str, Any]:
     """The chart as the browser gets it.
 
-    plotly.js reads tags in names, texts and categories, so these are escaped. `meta` has a trace's name as it is, for
+    plotly.js reads tags in names, texts, categories and titles, so these are escaped. `meta` has a name as it is, for
     the legend, which is text.
     """
     traces = []
     for trace in chart.data:
         known = {key: [_escaped(item) for item in trace[key]] for key in ("x", "y", "text") if key in trace}
         traces.append(trace | known | {"name": escape(trace["name"]), "meta": trace["name"]})
-    return {"data": traces, "layout": chart.layout}
+    return {"data": traces, "layout": _escaped(chart.layout)}
 
 
 def _escaped(item: object) -> object:
-    return escape(item) if isinstance(item, str) else item
+    match item:
+        case str():
+            return escape(item)
+        case dict():
+            return {key: _escaped(value) for key, value in item.items()}
+        case list():
+            return [_escaped(value) for value in item]
+    return item
 
 
 def embedded_json(value: object) -> Html:

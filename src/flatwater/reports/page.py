@@ -45,7 +45,12 @@ def _subtitle(run: RunRecords) -> Html:
 
 def _tiles(run: RunRecords) -> list[Tile]:
     """At most six."""
-    tiles: list[Tile] = [("rounds", f"{run.done} of {run.rounds}", _left(run), "")]
+    tiles: list[Tile] = [] if run.result is None else [_headline(run.recipe, run.result)]
+    measured, metric = list(run.recipe.curves.items())[-1]
+    known = [value for value in run.metrics.get(metric, []) if isfinite(value)]
+    if known:
+        tiles.append((measured, f"{known[-1]:.4g}", f"{known[0]:.4g} at first", ""))
+    tiles.append(("rounds", f"{run.done} of {run.rounds}", _left(run), ""))
     if run.ledger:
         line = run.ledger[-1]
         budget = (
@@ -58,12 +63,6 @@ def _tiles(run: RunRecords) -> list[Tile]:
     if run.findings or run.ledger:
         said = "memory is flat" if not run.findings else f"{grave} to act on"
         tiles.append(("findings", str(len(run.findings)), said, "bad" if grave else "good"))
-    measured, metric = list(run.recipe.curves.items())[-1]
-    known = [value for value in run.metrics.get(metric, []) if isfinite(value)]
-    if known:
-        tiles.append((measured, f"{known[-1]:.4g}", f"{known[0]:.4g} at first", ""))
-    if run.result is not None:
-        tiles.append(_headline(run.recipe, run.result))
     return tiles
 
 

@@ -48,8 +48,9 @@ def _require_result(found: object, recipe: Recipe) -> None:
         raise TypeError(f"{recipe.players} = {shown(rows)}: must be rows of numbers")
     for row in rows.values():
         _require_numbers(row, (recipe.headline.key, *(number.key for number in recipe.numbers)))
-    importance = found.get("importance") or {}
-    _require_numbers(importance, importance, empty=False)
+    for name in ("importance", "effects"):
+        shares = found.get(name) or {}
+        _require_numbers(shares, shares, empty=False)
 
 
 def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Charts of what a population of traders learned: fitness, equity, trades, and what the champion looks at."""
+"""Charts of what a population of traders learned: fitness, equity, trades, and what the champion follows."""
 
 from math import isfinite
 from typing import Any
@@ -22,7 +22,7 @@ TRADERS = {
 }
 """The colour of each trader, in a run and in a study."""
 MOST_COLUMNS = 12
-"""Columns whose importance is drawn."""
+"""Columns, features or instruments that are drawn."""
 MARGIN = 0.08
 
 
@@ -122,14 +122,16 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
     )
 
 
+OUTCOMES = (("gained", pl.col("gain") > 0, "--equal-weight"), ("lost", pl.col("gain") <= 0, "--champion"))
+"""Of trades, with their colours."""
+
+
 def trades_chart(trades: pl.DataFrame) -> Chart:
     """Each trade of the champion by its day of entry, as a stem of what it gained."""
     kept = trades[thinned(len(trades), MOST_POINTS)]
     data = []
-    for title, rows, colour in (
-        ("gained", kept.filter(pl.col("gain") > 0), "--equal-weight"),
-        ("lost", kept.filter(pl.col("gain") <= 0), "--champion"),
-    ):
+    for title, kind, colour in OUTCOMES:
+        rows = kept.filter(kind)
         gains = rows["gain"].to_list()
         names = rows["instrument"].to_list() if "instrument" in rows.columns else [""] * len(rows)
         data.append(
@@ -159,27 +161,108 @@ def trades_chart(trades: pl.DataFrame) -> Chart:
     )
 
 
+def gain_chart(metrics: dict[str, list[float]]) -> Chart:
+    """What the champion gained on each generation's walk-forward slices, beside holding."""
+    rounds = metrics["round"]
+    columns = (("holding all", HOLDING, "--buy-and-hold", 1.6), ("champion", RETURN, "--champion", 2.4))
+    return Chart(
+        title="The champion beside holding, generation by generation",
+        reading="Mean gain in percent on the walk-forward slices of each generation, after costs; holding is all "
+        "instruments in equal parts, without costs. Both are played on the same slices, so look at the distance of the "
+        "two lines; their height says how the drawn days went.",
+        data=[
+            curve(rounds, [100 * gain for gain in metrics[name]], title, colour, hover="%{y:+.1f}%", width=width)
+            for title, name, colour, width in columns
+        ],
+        layout={"xaxis": round_axis(rounds), "yaxis": {"ticksuffix": "%", "zeroline": True}},
+        height=280,
+    )
+
+
+RETURN, HOLDING = "validation/return", "validation/holding"
+
+
+def positions_chart(trades: pl.DataFrame) -> Chart:
+    """Each trade as a bar from its purchase to its sale, in the row of its instrument."""
+    days = (pl.col("exit_date") - pl.col("entry_date")).sum()
+    held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
+    rows = held["instrument"].to_list()[-MOST_COLUMNS:]
+    among = trades.filter(pl.col("instrument").is_in(rows))
+    shown = among[thinned(len(among), MOST_POINTS // 3)]  # a bar is two points and a gap
+    data = []
+    for title, kind, colour in OUTCOMES:
+        found = shown.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": [day for first, last, _, _ in found for day in (str(first), str(last), None)],
+                "y": [name for _, _, instrument, _ in found for name in (instrument, instrument, None)],
+                "text": [said for *_, gain in found for said in (f"{gain:+.1f}%",) * 3],
+                "name": f"{title} ({len(found)})",
+                "line": {"color": colour, "width": 9},
+                "hovertemplate": "%{y} %{text}, %{x}<extra></extra>",
+            }
+        )
+    others = len(held) - len(rows)
+    more = f" The {others} instruments that it held less are left out." if others else ""
+    more += f" {len(shown)} of {len(among)} trades are drawn." if len(shown) < len(among) else ""
+    return Chart(
+        title="What it held, and when",
+        reading="One bar for each closed trade, from purchase to sale. Gaps are days on which nothing of the "
+        f"instrument was held.{more}",
+        data=data,
+        layout={
+            "xaxis": {"type": "date"},
+            "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": rows, "showgrid": False},
+            "hovermode": "closest",
+        },
+        height=90 + 26 * len(rows),
+    )
+
+
+def effects_chart(effects: dict[str, float]) -> Chart:
+    """The features whose absence changes the champion's coefficients most."""
+    return _bars(
+        effects,
+        title="Which features its decisions follow from",
+        reading="By occlusion: a feature of all instruments is replaced by its mean, and the coefficients are asked "
+        "for again; the bar is their mean change, up or down, on days evenly spaced over the stretch.",
+        unit="",
+        names="features",
+    )
+
+
 def importance_chart(importance: dict[str, float]) -> Chart:
     """The columns with most of the champion's attention."""
-    top = sorted(importance.items(), key=lambda item: item[1])[-MOST_COLUMNS:]
-    rest = len(importance) - len(top)
-    more = f" The other {rest} columns have less each." if rest else ""
+    return _bars(
+        {name: 100 * share for name, share in importance.items()},
+        title="Which columns it looks at",
+        reading="Mean share of the champion's attention. Where all bars are equal it looks at no column in particular.",
+        unit="%",
+        names="columns",
+    )
+
+
+def _bars(values: dict[str, float], *, title: str, reading: str, unit: str, names: str) -> Chart:
+    top = sorted(values.items(), key=lambda item: item[1])[-MOST_COLUMNS:]
+    rest = len(values) - len(top)
+    more = f" The other {rest} {names} have less each." if rest else ""
     return Chart(
-        title="What the champion looks at",
-        reading="Mean share of the champion's attention. Where all bars are equal it looks at nothing in particular."
-        + more,
+        title=title,
+        reading=reading + more,
         data=[
             {
                 "type": "bar",
                 "orientation": "h",
                 "y": [name for name, _ in top],
-                "x": [100 * weight for _, weight in top],
-                "name": "attention",
+                "x": [value for _, value in top],
+                "name": names,
                 "showlegend": False,
                 "marker": {"color": "--buy-and-hold"},
-                "hovertemplate": "%{x:.1f}%<extra></extra>",
+                "hovertemplate": f"%{{x:.3g}}{unit}<extra></extra>",
             }
         ],
-        layout={"xaxis": {"ticksuffix": "%"}, "yaxis": {"dtick": 1, "showgrid": False}, "hovermode": "closest"},
+        layout={"xaxis": {"ticksuffix": unit}, "yaxis": {"dtick": 1, "showgrid": False}, "hovermode": "closest"},
         height=60 + 24 * len(top),
     )

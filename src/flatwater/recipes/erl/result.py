@@ -63,6 +63,7 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, thre
         "oracle_share": None if score.oracle_share is None else finite(score.oracle_share),
         "verdict": score.verdict,
         "importance": score.importance,
+        "effects": score.effects,
         "champion_born": int(run.lineage.born[-1]),
         "champion_value": finite(float(run.scores.champion_value)),
         "generations": run.progress.round,

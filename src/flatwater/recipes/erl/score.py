@@ -25,6 +25,7 @@ from flatwater.recipes.erl.comparison import (
     oracle_share,
     simple_rules,
 )
+from flatwater.recipes.erl.occlusion import feature_effects
 from flatwater.state.random import generator
 from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.play import play_
@@ -50,6 +51,8 @@ class Score:
     """The champion's trade log, as columns."""
     importance: dict[str, float]
     """Column -> its mean weight in the champion's attention over these days."""
+    effects: dict[str, float]
+    """Feature -> how much coefficients change without it: see `occlusion.feature_effects`."""
 
     @property
     def oracle_share(self) -> float | None:
@@ -112,6 +115,7 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndar
         chance=random["total_return"],
         trades=trades(champion, run.market, env_config, instruments=panel.instruments, dates=panel.dates),
         importance=dict(zip(panel.instruments, outlook.attention[0].tolist(), strict=True)),
+        effects=feature_effects(setup, run.market, actor, days, setup.config.observation_features),
     )
 
 

@@ -18,13 +18,12 @@ from flatwater.panel.features import find_features, observed
 from flatwater.panel.locate import load_panel
 from flatwater.panel.normalise import Statistics, observation_panel, statistics
 from flatwater.panel.panel import Panel, choose_instruments
+from flatwater.recipes.erl.occlusion import NOTHING
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.trainers.erl.play import to_orders
 from flatwater.trainers.erl.setup import build_setup
 from flatwater.trainers.erl.state import has_champion
 
-NOTHING = 1e-6
-"""A normalised value that says nothing: the mean. Not 0, which stands for a missing day."""
 AT_ONCE = 32
 """Windows that are looked at in one call."""
 
@@ -92,7 +91,7 @@ class Trader:
     def reasons(self, prices: Path | str | Panel, orders: Orders, instrument: str) -> tuple[Reason, ...]:
         """What moved the coefficient of an instrument that was not held, the largest effect first.
 
-        By occlusion (Zeiler & Fergus 2014): one feature of the instrument, or one other column, is replaced by its mean
+        By `occlusion`: one feature of the instrument, or one other column, is replaced by its mean
         on every day that the trader sees, and the coefficient is asked for again.
 
         Args:
