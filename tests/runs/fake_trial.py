@@ -2,7 +2,7 @@
 
 The value of a round is the setting `learner.ddpg.noise` plus the round: trials are ordered by that setting alone. A
 trial with a large `net.hidden` does not fit. In the round that the file HOLD names it says so in the file HELD, and
-waits.
+waits until the file GO is there.
 """
 
 import json
@@ -36,7 +36,7 @@ def main() -> dict[str, object]:
             file.write(json.dumps({"round": n, "validation/champion": config["learner"]["ddpg"]["noise"] + n}) + "\n")
         if HOLD.exists() and n == int(HOLD.read_text()):
             HELD.touch()
-            while not stopped and os.getppid() == order["parent"]:
+            while not (stopped or Path("go").exists()) and os.getppid() == order["parent"]:
                 time.sleep(0.01)
                 if asked:
                     Path("saved").touch()

@@ -169,6 +169,7 @@ def test_under_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
     assert (run / "result.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_outlives_the_program_that_reads_its_lines(tiny: list[str], train: Train, tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [*FLATWATER, "train", "erl", *tiny, "--rounds", "3", "--run", str(run)]

@@ -12,6 +12,7 @@ def leaves(run: Path) -> dict[str, str]:
     return {leaf["path"]: leaf["sha256"] for leaf in json.loads(newest.read_text())["leaves"]}
 
 
+@pytest.mark.slow
 def test_both_ways_learn_the_same(train: Callable[..., Path]) -> None:
     rows = train("rows", "--rounds", "3", algorithm="ddpg")
     stored = train("stored", "--rounds", "3", "--replay.windows", "stored", algorithm="ddpg")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,6 +22,7 @@ from flatwater.algorithms.config import LearnerConfig
 from flatwater.cli.main import main
 from flatwater.config.toml import load_config
 from flatwater.errors import ConfigError, RunError
+from flatwater.memory.probes.limit import limits
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.teach.config import TeachRunConfig
@@ -51,13 +53,13 @@ def _unsafe_disk() -> Iterator[None]:
     event.remove(Engine, "connect", hurry)
 
 
-def order(space: str | None = NOISE, trials: int | None = 3, folder: str = "s", **how: object) -> Order:
+def order(space: str | None = NOISE, trials: int | None = 3, folder: str = "s", **how: Any) -> Order:
     path = None
     if space is not None:
         path = Path(f"space-{abs(hash(space))}.toml")
         path.write_text(space)
-    config, prune = how.get("config", BASE), bool(how.get("prune", False))
-    return Order(config=config, space=path, trials=trials, folder=Path(folder), prune=prune)
+    given = {"config": BASE, "prune": False} | how
+    return Order(space=path, trials=trials, folder=Path(folder), **given)
 
 
 def swept(asked: Order) -> tuple[SweepOutcome, str]:
@@ -156,6 +158,55 @@ def test_a_stopped_sweep_resumes_the_trial_that_was_at_work(number: int) -> None
     assert again.to_json() == whole.to_json()
 
 
+def test_trials_at_once_come_to_the_same_as_one_after_the_other() -> None:
+    """Also where settings are drawn from a model of the trials before, and some are pruned."""
+    asked = order(folder="together", trials=16, prune=True, at_once=3)
+    together, said = swept(asked)
+    assert "16 trials, searching learner.ddpg.noise, 3 at once" in said
+    assert {line.state for line in together.lines} == {"finished", "pruned"}
+    swept(order(folder="apart", trials=1, prune=True, at_once=3))
+    apart, said = swept(order(None, 16, "apart", prune=True, at_once=1))
+    assert "at once" not in said
+    assert apart.to_json() == together.to_json()
+
+
+def test_trials_train_at_the_same_time() -> None:
+    Path("hold").write_text("1")
+
+    met: list[bool] = []
+
+    def release() -> None:
+        give_up = time.monotonic() + 60
+        while not met and time.monotonic() < give_up:
+            time.sleep(0.01)
+            if len(list(Path("s").glob("trial-*/metrics.jsonl"))) == 2:
+                met.append(True)
+        Path("hold").unlink()
+        Path("go").touch()
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    swept(order(trials=2, at_once=2))
+    thread.join()
+    assert met, "the second began while the first was held"
+
+
+def test_more_at_once_than_a_sweep_was_begun_with_are_refused() -> None:
+    swept(order(trials=2, at_once=2))
+    with pytest.raises(ConfigError, match=r"--at-once 3: the sweep was begun with 2 at once.*Give --at-once 2"):
+        swept(order(None, 4, at_once=3))
+    assert [line.number for line in swept(order(None, 4))[0].lines] == [1, 2, 3, 4]
+
+
+def test_trials_at_once_share_the_memory() -> None:
+    alone, shared = (opened(order(folder=f"of {n}", at_once=n), FAKE).base.budget_bytes for n in (1, 4))
+    assert alone is None
+    assert shared is not None
+    assert 0 < shared < min(limits().values()) / 3
+    given = replace(BASE, budget="1GiB")
+    assert opened(order(folder="given", at_once=4, config=given), FAKE).base.budget == "1GiB"
+
+
 def test_a_wish_for_a_checkpoint_is_handed_on_to_the_trial() -> None:
     Path("hold").write_text("2")
 
@@ -201,6 +252,7 @@ import sys
 from pathlib import Path
 from rich.console import Console
 from flatwater.algorithms.config import LearnerConfig
+from flatwater.memory.probes.limit import limits
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.sweeps.opening import Order, opened
 from flatwater.sweeps.sweep import sweep

@@ -30,6 +30,10 @@ class Sweep(OverRecipe):
     """TOML file that says which settings are searched. Left out: that of the sweep in --run."""
     trials: Annotated[int, Bounds(1, 1 << 20)] | None = None
     """Trials in all. Left out: 20, or as many as the sweep in --run was asked for."""
+    at_once: Annotated[int, Bounds(1, 1024)] | None = None
+    """Trials that train at the same time, each in a process of its own, and the memory is divided among them. A
+    trial's settings follow from the trials so many before it, so speed changes no result. A sweep in --run goes on with
+    as many as it was begun with, or with fewer. Left out: 1."""
     prune: bool = True
     """End a trial when its best value so far is below the median of the trials before it at the same round."""
     run: Path | None = None
@@ -75,7 +79,14 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
         ) from missing
 
     console = lasting_terminal(errors=command.json)
-    order = Order(config=config, space=command.space, trials=command.trials, folder=command.run, prune=command.prune)
+    order = Order(
+        config=config,
+        space=command.space,
+        trials=command.trials,
+        folder=command.run,
+        prune=command.prune,
+        at_once=command.at_once,
+    )
     outcome = sweep(order, console)
     if command.json:
         sys.stdout.write(json.dumps(outcome.to_json(), indent=1) + "\n")

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from flatwater.config.bounds import Bounds, check_fields
 from flatwater.config.toml import from_mapping, load_config, to_mapping
 from flatwater.errors import ConfigError
+from flatwater.memory.planner import BUDGET_SHARE
+from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.process import free_cores
 from flatwater.runs.config import RunConfig
 from flatwater.runs.folder import create_folder, write_config
@@ -31,6 +33,8 @@ class Order:
     """None makes a new one."""
     prune: bool
     """Whether to end trials that fall behind."""
+    at_once: Annotated[int, Bounds(1, 1024)] | None = None
+    """Trials that train at the same time; None for as many as the sweep was begun with, or 1."""
 
     def __post_init__(self) -> None:
         check_fields(self, "")
@@ -65,12 +69,20 @@ def _created(order: Order, program: Sequence[str]) -> Opened:
         raise ConfigError("--space: is missing. Give a TOML file that says which settings are searched.")
     space = read_space(order.space, order.config)
     _require_a_value(order.config, space)
+    at_once = order.at_once or 1
     # The same number in all trials: sums in another order differ in their last bit.
-    base = _prepared(replace(order.config, threads=order.config.threads or free_cores()), program)
+    threads = order.config.threads or max(1, free_cores() // at_once)
+    budget = order.config.budget or (None if at_once == 1 else f"{_allowed() // at_once}")
+    base = _prepared(replace(order.config, threads=threads, budget=budget), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
     write_object(folder.space, order.space.read_bytes())
     write_config(base, folder.base)  # last: a folder that has it is whole
     return Opened(folder=folder, base=base, space=space)
+
+
+def _allowed() -> int:
+    """Bytes that all trials may take together."""
+    return int(BUDGET_SHARE * min(limits().values()))
 
 
 def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a RunConfig of any kind)

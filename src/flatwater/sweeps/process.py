@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
@@ -107,8 +107,12 @@ def ask(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def train(jobs: Iterable[Job], crew: Crew) -> Iterator[tuple[Job, Ending]]:
+def train(jobs: Iterable[Job | None], crew: Crew) -> Generator[tuple[Job, Ending]]:
     """Train each job to its end, or until it is judged or stopped. Its checkpoint is complete in each case.
+
+    Args:
+        jobs: in the order in which they begin; None where the next one waits for the end of one that was begun.
+        crew: trains them.
 
     Yields:
         Each job that was begun, with how it ended, as it ends.
@@ -153,8 +157,8 @@ def _ended_(working: Sequence[_Work], stop: Stop) -> Iterator[tuple[_Work, Endin
             work.process.send_signal(SAVES)
 
 
-def _next(waiting: Iterator[Job], crew: Crew) -> Job | None:
-    """The next job; None where there is none, or a signal came before it could begin."""
+def _next(waiting: Iterator[Job | None], crew: Crew) -> Job | None:
+    """The next job; None where there is none now, or a signal came before it could begin."""
     job = None if crew.stop.signal else next(waiting, None)
     if job is not None:
         _wait_for(job.run, crew)

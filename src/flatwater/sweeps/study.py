@@ -1,7 +1,8 @@
 """The study of a sweep: which settings the next trial has, whether a trial is worth going on with, and what came of it.
 
 Everything that it knows is in the database of the sweep's folder. What a setting is drawn from is seeded by its name
-and the trial's number, so the trial after an interruption has the settings that it would have had without one.
+and the trial's number, so the trial after an interruption has the settings that it would have had without one. Where
+several trials train at once, each follows from those so many before it: which others have ended depends on speed.
 """
 
 import json
@@ -10,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import optuna
-from optuna.distributions import CategoricalChoiceType
-from optuna.pruners import BasePruner, MedianPruner, NopPruner
+from optuna.distributions import BaseDistribution, CategoricalChoiceType
+from optuna.pruners import MedianPruner, NopPruner
 from optuna.samplers import TPESampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import URL
 
+from flatwater.errors import ConfigError
 from flatwater.sweeps.space import Choices, Range, Space
 
 NAME = "sweep"
@@ -68,6 +70,8 @@ class Study:
     study: optuna.Study
     space: Space
     seed: int
+    at_once: int
+    """Trials that may train at the same time: each follows from those that are at least so many before it."""
 
     def wanted_(self, trials: int | None) -> int:
         """How many trials are wanted in all; kept, so that a sweep goes on without being told again."""
@@ -78,23 +82,41 @@ class Study:
 
     def next_(self) -> Trial:
         """A new trial, with settings of its own."""
+        self._seed_(len(self._trials()), "")
         return self._drawn_(self.study.ask())
 
-    def interrupted_(self) -> Trial | None:
-        """The trial that was at work when the sweep was stopped or killed; None where there was none."""
-        running = [trial for trial in self._trials() if trial.state == RUNNING]
-        # Optuna names the id that a trial is opened by nowhere else.
-        return self._drawn_(Trial(self.study, running[0]._trial_id)) if running else None  # noqa: SLF001
+    def interrupted_(self) -> list[Trial]:
+        """The trials that were at work when the sweep was stopped or killed, in their order."""
+        return [self._reopened_(trial) for trial in self._trials() if trial.state == RUNNING]
+
+    def may_begin(self) -> bool:
+        """Whether all trials that the next one follows from have ended."""
+        trials = self._trials()
+        return all(trial.state != RUNNING for trial in trials[: max(0, len(trials) - self.at_once + 1)])
 
     def settings(self, trial: Trial | FrozenTrial) -> dict[str, Any]:
         """The trial's settings as plain values, by dotted path."""
         return {name: plain(values, trial.params[name]) for name, values in self.space.items() if name in trial.params}
 
+    def _reopened_(self, trial: FrozenTrial) -> Trial:
+        self._seed_(trial.number, "")
+        # Optuna names the id that a trial is opened by nowhere else.
+        return self._drawn_(Trial(self.study, trial._trial_id))  # noqa: SLF001
+
+    def _seed_(self, number: int, name: str) -> None:
+        """Draw what comes next by a sampler that is never kept: it follows from its seed and the trials before.
+
+        Args:
+            number: of the trial.
+            name: of the setting; empty for those that optuna draws together as the trial begins.
+        """
+        seed = zlib.crc32(f"{self.seed} {number} {name}".encode())
+        self.study.sampler = LaggingSampler(seed, self.at_once)
+
     def _drawn_(self, trial: Trial) -> Trial:
         """Draw the settings that the trial does not have yet: all, or those after a kill in the midst of this."""
         for name, values in self.space.items():
-            # Never kept: what it draws follows from its seed and from the trials before.
-            self.study.sampler = TPESampler(seed=zlib.crc32(f"{self.seed} {trial.number} {name}".encode()))
+            self._seed_(trial.number, name)
             draw_(trial, name, values)
         return trial
 
@@ -162,7 +184,67 @@ class Study:
         return self.study.get_trials(deepcopy=False)
 
 
-def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int) -> Study:
+class LaggingSampler(TPESampler):
+    """Draws from a model of the trials that are at least so many before this one."""
+
+    def __init__(self, seed: int, lag: int) -> None:
+        """Bind the distance in numbers."""
+        super().__init__(seed=seed)
+        self._lag = lag
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The settings that are drawn together."""
+        return super().infer_relative_search_space(_earlier(study, trial, self._lag), trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Settings that are drawn together."""
+        return super().sample_relative(_earlier(study, trial, self._lag), trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:  # noqa: ANN401  (as its parent)
+        """One setting."""
+        return super().sample_independent(_earlier(study, trial, self._lag), trial, param_name, param_distribution)
+
+
+class LaggingPruner(MedianPruner):
+    """Holds a trial against those that are at least so many before it."""
+
+    def __init__(self, rounds: int, lag: int) -> None:
+        """Bind the distance in numbers, and the rounds of one trial."""
+        super().__init__(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=rounds // WARM_UP)
+        self._lag = lag
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Whether it falls behind."""
+        return super().prune(_earlier(study, trial, self._lag), trial)
+
+
+def _earlier(study: optuna.Study, trial: FrozenTrial, lag: int) -> optuna.Study:
+    return cast("optuna.Study", _Earlier(study, trial.number - lag))
+
+
+class _Earlier:
+    """A study as if its trials after one number had not begun."""
+
+    def __init__(self, study: optuna.Study, last: int) -> None:
+        self._study, self._last = study, last
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever a study has)
+        return getattr(self._study, name)
+
+    def get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (as optuna's)
+        """Those up to that number."""
+        return [trial for trial in self._study.get_trials(*args, **how) if trial.number <= self._last]
+
+    def _get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (samplers call this one)
+        found = self._study._get_trials(*args, **how)  # noqa: SLF001
+        return [trial for trial in found if trial.number <= self._last]
+
+
+def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int, at_once: int | None = None) -> Study:
     """The study in this database, new or as it was left.
 
     Args:
@@ -171,16 +253,31 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int)
         seed: of the sweep.
         prune: whether to end trials that fall behind.
         rounds: of one trial.
+        at_once: trials that will train at the same time; None for as many as the study was begun with, or 1.
+
+    Raises:
+        ConfigError: the study was begun with fewer at once.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    pruner: BasePruner = NopPruner()
-    if prune:
-        pruner = MedianPruner(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=rounds // WARM_UP)
     storage = RDBStorage(str(URL.create("sqlite", database=str(path.absolute()))))
-    study = optuna.create_study(
-        storage=storage, study_name=NAME, direction="maximize", load_if_exists=True, pruner=pruner
-    )
-    return Study(study, space, seed)
+    study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
+    lag = _lag_(study, at_once)
+    study.pruner = LaggingPruner(rounds, lag) if prune else NopPruner()
+    return Study(study, space, seed, lag)
+
+
+def _lag_(study: optuna.Study, at_once: int | None) -> int:
+    """Trials at once that the study was begun with; kept, as settings follow from it."""
+    known: int | None = study.user_attrs.get("at_once", 1 if study.get_trials(deepcopy=False) else None)
+    if known is None:
+        known = at_once or 1
+        study.set_user_attr("at_once", known)
+    if at_once is not None and at_once > known:
+        raise ConfigError(
+            f"--at-once {at_once}: the sweep was begun with {known} at once, and each trial's settings follow from the "
+            f"trials {known} before it. Give --at-once {known} or fewer, or another folder for a new sweep."
+        )
+    return known
 
 
 def number_of(trial: Trial | FrozenTrial) -> int:

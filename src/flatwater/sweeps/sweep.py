@@ -1,12 +1,14 @@
-"""A sweep: one trial after the other, each a run in a process of its own, until there are as many as wanted.
+"""A sweep: trials one after the other or several at once, each a run in a process of its own.
 
-A sweep that is stopped or killed goes on where it was: finished trials stay, and the one that was at work is resumed
-from its newest checkpoint.
+A sweep that is stopped or killed goes on where it was: finished trials stay, and those that were at work are resumed
+from their newest checkpoints.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from math import nan
+from pathlib import Path
 from typing import Any
 
 from optuna.trial import Trial
@@ -75,35 +77,73 @@ def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
     found: Opened = opened(order, program)
     with locked(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
         base = found.base
-        study = open_study(found.folder.study, found.space, seed=base.seed, prune=order.prune, rounds=base.rounds)
+        study = open_study(
+            found.folder.study,
+            found.space,
+            seed=base.seed,
+            prune=order.prune,
+            rounds=base.rounds,
+            at_once=order.at_once,
+        )
         work = Sweep(found.folder, held, base, study, study.wanted_(order.trials), console, program, stop)
-        work.say(f"sweep folder {found.folder.path}: {work.wanted} trials, searching {', '.join(found.space)}")
-        while not stop.signal and (trial := next_trial_(work)) is not None:
-            run_trial_(work, trial)
-            work.require_in_place()
-            write_outcome(outcome_of(work), base)
+        at_once = min(order.at_once or study.at_once, work.wanted)
+        said = f", {at_once} at once" if at_once > 1 else ""
+        work.say(f"sweep folder {found.folder.path}: {work.wanted} trials, searching {', '.join(found.space)}{said}")
+        crew = Crew(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
+        begun: dict[Path, Trial] = {}
+        with closing(train(jobs_(work, begun), crew)) as ended:  # where it cannot go on, trials at work save
+            for job, ending in ended:
+                end_(work, begun[job.run.path], ending)
         return outcome_of(work)
 
 
-def next_trial_(work: Sweep) -> Trial | None:
-    """The trial that was interrupted, or a new one; None where there are as many as wanted."""
-    trial = work.study.interrupted_()
-    if trial is None and len(work.study.lines()) < work.wanted:
-        trial = work.study.next_()
-    return trial
+def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
+    """The trials that were interrupted and new ones, as many as are wanted; None while the next one has to wait.
+
+    Args:
+        work: the sweep.
+        begun: each trial is put into it, by the path of its run.
+    """
+    for trial in trials_(work):
+        job = None if trial is None else job_(work, trial)
+        if trial is not None and job is not None:
+            begun[job.run.path] = trial
+        if trial is None or job is not None:
+            yield job
 
 
-def run_trial_(work: Sweep, trial: Trial) -> None:
-    """Train the trial, and write down what came of it; one that was stopped stays as it is."""
-    settings = work.study.settings(trial)
+def trials_(work: Sweep) -> Iterator[Trial | None]:
+    """In their order; None while the next one has to wait."""
+    yield from work.study.interrupted_()
+    while len(work.study.lines()) < work.wanted:
+        yield work.study.next_() if work.study.may_begin() else None
+
+
+def job_(work: Sweep, trial: Trial) -> Job | None:
+    """The trial's run, from where it is to its end; None where it has come to its end without one."""
+    settings, known = work.study.settings(trial), work.study.values(trial)
     listed = ", ".join(f"{name} {shown(value)}" for name, value in settings.items())
     work.say(f"trial {number_of(trial)}/{work.wanted}: {listed}")
     try:
         config = mirrored_below(configured(work.base, settings), work.folder.path)
     except ConfigError as wrong:
-        ending = Ending("failed", str(wrong))
-    else:
-        ending = trained(work, trial, config)
+        end_(work, trial, Ending("failed", str(wrong)))
+        return None
+    if work.study.behind(trial, known):  # found out before, and killed before it was written down
+        end_(work, trial, Ending("pruned"))
+        return None
+    number, metric = number_of(trial), measured(work)[1]
+
+    def judge(record: Record) -> bool:
+        value = record.get(metric)
+        return work.study.judge_(trial, known, record["round"], nan if value is None else value)
+
+    run, log = work.folder.trial(number), work.folder.log(number)
+    return Job(order={"config": to_mapping(config)}, run=run, log=log, judge=judge)
+
+
+def end_(work: Sweep, trial: Trial, ending: Ending) -> None:
+    """Write down what came of a trial; one that was stopped stays as it is."""
     work.require_in_place()
     if ending.how == "finished":
         work.study.finish_(trial)
@@ -111,28 +151,8 @@ def run_trial_(work: Sweep, trial: Trial) -> None:
         work.study.prune_(trial)
     elif ending.how == "failed":
         work.study.fail_(trial, ending.reason)
-    work.say(f"  {told(work, number_of(trial))}")
-
-
-def trained(work: Sweep, trial: Trial, config: object) -> Ending:
-    """The trial's run, from where it is to its end."""
-    metric, known = measured(work)[1], work.study.values(trial)
-
-    def judge(record: Record) -> bool:
-        value = record.get(metric)
-        return work.study.judge_(trial, known, record["round"], nan if value is None else value)
-
-    if work.study.behind(trial, known):  # found out before, and killed before it was written down
-        return Ending("pruned")
-    number = number_of(trial)
-    job = Job(
-        order={"config": to_mapping(config)},
-        run=work.folder.trial(number),
-        log=work.folder.log(number),
-        judge=judge,
-    )
-    crew = Crew(program=work.program, stop=work.stop, check=work.require_in_place, say=work.say)
-    return next((ending for _, ending in train([job], crew)), Ending("stopped"))
+    work.say(f"  trial {number_of(trial)} {told(work, number_of(trial))}")
+    write_outcome(outcome_of(work), work.base)
 
 
 def measured(work: Sweep) -> tuple[str, str]:
