@@ -43,6 +43,22 @@ class Aim(Corridor):
         return self.shown
 
 
+class Locks(Corridor):
+    """Two numbers are shown; each choice that names its own is paid 1/2. The second list begins at 10."""
+
+    observation_space = gymnasium.spaces.Box(0, 2, (2,), np.float32)
+    action_space = gymnasium.spaces.MultiDiscrete([2, 3], start=[0, 10])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        paid, self.age = float(np.mean(action - [0, 10] == self.shown)), self.age + 1
+        return self.seen(), paid, False, self.age >= 8, {}
+
+    def seen(self) -> Any:
+        self.shown = self.np_random.integers([2, 3])
+        return self.shown.astype(np.float32)
+
+
 class Tokens(Corridor):
     """200 tokens, of which the first shows the cell."""
 

@@ -12,7 +12,7 @@ from torch.distributions import Independent, Normal
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import interface_of, main
-from flatwater.nets.actions import Choices, Numbers
+from flatwater.nets.actions import Choices, MultiChoice, Numbers
 from flatwater.nets.heads import Heads, judge
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
@@ -25,6 +25,7 @@ ENVS = {
     "numbers": ("--env", "gymnasium:Pendulum-v1"),
     "own": ("--env", "own_world:Corridor"),
     "own numbers": ("--env", "own_world:Aim"),
+    "own choices": ("--env", "own_world:Locks"),
     "own tokens": ("--env", "own_world:Tokens", "--wrapped.form", "tokens", "--student.rows", "64"),
     "own world": ("--env", "own_world:Pairs"),
     "with a memory": ("--env", "own_world:Pairs", "--student.memory", "8", "--learner.unroll", "4"),
@@ -47,7 +48,7 @@ def train(run: str, rounds: int, *options: str) -> dict[str, object]:
     return found
 
 
-QUICK = ("numbers", "own tokens", "with a memory")
+QUICK = ("own choices", "own tokens", "with a memory")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,7 @@ def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
     ("env", "rounds", "least"),
     [
         ("own_world:Corridor", 20, 0.9),
+        pytest.param("own_world:Locks", 30, 7.0, marks=pytest.mark.slow),
         pytest.param("own_world:Aim", 60, -1.5, marks=pytest.mark.slow),
         pytest.param("own_world:Pairs", 25, 4.5, marks=pytest.mark.slow),
     ],
@@ -133,6 +135,22 @@ def test_a_choice_is_that_of_the_heads_and_of_torch() -> None:
     wanted = TorchCategorical(logits=logits)
     assert torch.allclose(found.log_prob(action), wanted.log_prob(action))
     assert torch.allclose(found.entropy(), wanted.entropy())
+
+
+def test_choices_at_once_are_independent_ones() -> None:
+    logits, sizes = torch.randn(7, 9, generator=rng(0)), (2, 4, 3)
+    actions = MultiChoice(sizes)
+    found, action = actions.given(logits), torch.stack([torch.randint(n, (7,), generator=rng(n)) for n in sizes], -1)
+    wanted = [TorchCategorical(logits=part) for part in logits.split(sizes, -1)]
+    log_prob = torch.stack([each.log_prob(action[:, n]) for n, each in enumerate(wanted)]).sum(0)
+    assert torch.allclose(found.log_prob(action), log_prob)
+    assert torch.allclose(found.entropy(), torch.stack([each.entropy() for each in wanted]).sum(0))
+    assert torch.equal(found.likeliest(), torch.stack([each.probs.argmax(-1) for each in wanted], -1))
+    noise = torch.zeros(7, actions.noise)
+    drawn = torch.stack([found.draw(actions.noise_(noise, each)) for each in [rng(2)] for _ in range(4000)])
+    for n, each in enumerate(wanted):
+        shares = torch.nn.functional.one_hot(drawn[..., n], sizes[n]).float().mean(0)
+        assert torch.allclose(shares, each.probs, atol=0.03)
 
 
 def test_numbers_are_those_of_torch() -> None:

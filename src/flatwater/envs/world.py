@@ -8,7 +8,7 @@ from the seed of its episode and the actions since, and a run that was interrupt
 there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -34,16 +34,19 @@ class Spaces:
     obs: tuple[int, ...]
     """Shape of one agent's observation."""
     actions: tuple[str, ...]
-    """Names. An action is a position in them; with `bounds` it is a number for each of them."""
+    """Names. An action is a position in them; with `bounds` it is a number for each of them, and with
+    `choices` a position in a list of its own."""
     steps: int
     """An episode is truncated after so many, at the latest."""
     bounds: tuple[tuple[float, float], ...] | None = None
-    """Lowest and highest of each number of an action; None where actions are chosen from a list."""
+    """Lowest and highest of each number of an action; None where actions are chosen."""
+    choices: tuple[int, ...] | None = None
+    """Lengths of the lists that an action chooses from at once; None where there is one list."""
 
     @property
     def action_shape(self) -> tuple[int, ...]:
         """Shape of one agent's action."""
-        return () if self.bounds is None else (len(self.actions),)
+        return () if self.bounds is None and self.choices is None else (len(self.actions),)
 
     @property
     def action_dtype(self) -> torch.dtype:
@@ -73,7 +76,7 @@ class World(Protocol):
         """One step of every environment. An agent that is over sees padding and is paid 0 until its episode is.
 
         Args:
-            actions: int64 [E, A], or float32 [E, A, D] within the bounds.
+            actions: int64 [E, A] or [E, A, H], or float32 [E, A, D] within the bounds.
             obs: [E, A, *obs], to be written: what follows, of an episode that ends its last.
             reward: float32 [E, A], to be written.
             terminated: bool [E, A], to be written: nothing follows for the agent.
@@ -98,7 +101,8 @@ class Teacher(Protocol):
 
         Args:
             obs: [E, A, *obs].
-            actions_out: int64 [E, A], or float32 [E, A, D]; the caller poisons it, and refuses what was not written.
+            actions_out: int64 [E, A] or [E, A, H], or float32 [E, A, D]; the caller poisons it, and refuses what was
+                not written.
         """
         ...
 
@@ -106,9 +110,19 @@ class Teacher(Protocol):
 def described(spaces: Spaces) -> str:
     """One line: environments, agents, what they see, what they can do."""
     seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
-    done = _listed(spaces.actions) if spaces.bounds is None else f"actions of {len(spaces.actions)} numbers"
+    done = _listed(spaces.actions)
+    if spaces.bounds is not None:
+        done = f"actions of {len(spaces.actions)} numbers"
+    elif spaces.choices is not None:
+        done = f"actions of {len(spaces.choices)} choices ({_few(map(str, spaces.choices))})"
     return f"{spaces.envs} environments of {spaces.agents} agents, {seen}, {done}"
 
 
 def _listed(actions: Sequence[str]) -> str:
-    return f"{len(actions)} actions ({', '.join(actions[:5])}{', ...' if len(actions) > 5 else ''})"  # noqa: PLR2004
+    return f"{len(actions)} actions ({_few(actions)})"
+
+
+def _few(names: Iterable[str]) -> str:
+    """The first five."""
+    every = list(names)
+    return ", ".join(every[:5]) + (", ..." if len(every) > 5 else "")  # noqa: PLR2004

@@ -45,7 +45,7 @@ class RandomTeacher:
     """A `Teacher` that knows nothing: any action, each as likely as the others; numbers uniform within their bounds."""
 
     def __init__(self, world: World, rng: torch.Generator) -> None:
-        self._actions, self._rng = len(world.spaces.actions), rng
+        self._actions, self._rng = world.spaces.choices or (len(world.spaces.actions),), rng
         bounds = world.spaces.bounds
         self._bounds = None if bounds is None else torch.tensor(bounds).T
 
@@ -56,7 +56,8 @@ class RandomTeacher:
         """Draw from the generator that it was given, on the CPU."""
         drawn = torch.from_numpy(actions_out)
         if self._bounds is None:
-            torch.randint(self._actions, actions_out.shape, generator=self._rng, out=drawn)
+            for column, size in zip(drawn.view(-1, len(self._actions)).unbind(1), self._actions, strict=True):
+                column.random_(size, generator=self._rng)
         else:
             low, high = self._bounds
             drawn.uniform_(generator=self._rng).mul_(high - low).add_(low)

@@ -1,6 +1,6 @@
-"""What a policy's numbers say of an action: a choice from a list, or a vector of numbers.
+"""What a policy's numbers say of an action: a choice from a list, several choices at once, or a vector of numbers.
 
-Both have the same face: how many numbers the policy gives (`outputs`), and what they make of them (`given`): a
+All have the same face: how many numbers the policy gives (`outputs`), and what they make of them (`given`): a
 distribution, from which an action is drawn, which has a likeliest one, and which sees one that was drawn.
 """
 
@@ -84,6 +84,59 @@ class Categorical:
 
 
 @dataclass(frozen=True)
+class MultiChoice:
+    """H independent choices, each from a list of its own: an action is int64 [*N, H]."""
+
+    sizes: tuple[int, ...]
+    """Lengths of the lists."""
+    free: int = 0
+    """Numbers of the policy that no observation moves."""
+
+    @property
+    def outputs(self) -> int:
+        """Logits, those of one list after those of the other."""
+        return sum(self.sizes)
+
+    @property
+    def noise(self) -> int:
+        """Random numbers that an action is drawn from."""
+        return self.outputs
+
+    def noise_(self, out: Float[Tensor, "*N R"], rng: torch.Generator) -> Float[Tensor, "*N R"]:
+        """Draw them, exponential."""
+        return out.exponential_(generator=rng)
+
+    def given(self, logits: Float[Tensor, "*N R"]) -> Distribution:
+        """What the policy's numbers say."""
+        return Joint(tuple(Categorical(part.log_softmax(-1)) for part in logits.split_with_sizes(self.sizes, -1)))
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A distribution over each list, independent of the others."""
+
+    parts: tuple[Categorical, ...]
+
+    def draw(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N H"]:
+        """A choice from each list."""
+        drawn = noise.split_with_sizes([part.log_p.shape[-1] for part in self.parts], -1)
+        return torch.stack([part.draw(its) for part, its in zip(self.parts, drawn, strict=True)], -1)
+
+    def likeliest(self) -> Int[Tensor, "*N H"]:
+        """The largest probability of each list."""
+        return torch.stack([part.likeliest() for part in self.parts], -1)
+
+    def log_prob(self, action: Int[Tensor, "*N H"]) -> Float[Tensor, "*N"]:
+        """Of all choices together."""
+        chosen = zip(self.parts, action.unbind(-1), strict=True)
+        return torch.stack([part.log_prob(choice) for part, choice in chosen]).sum(0)
+
+    def entropy(self) -> Float[Tensor, "*N"]:
+        """Of all choices together."""
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+
+@dataclass(frozen=True)
 class Numbers:
     """D independent numbers: an action is float32 [*N, D]. What leaves the bounds is cut by the world that is given it.
 
@@ -150,4 +203,4 @@ class Normal:
         return (self.log_deviation + (1 + log(tau)) / 2).sum(-1)
 
 
-Actions = Choices | Numbers
+Actions = Choices | MultiChoice | Numbers

@@ -83,12 +83,22 @@ def test_observations_that_cannot_be_used_are_refused_with_their_space(space: gy
     assert "gymnasium.wrappers" in str(refused.value)
 
 
-@pytest.mark.parametrize("space", [gym.Box(-np.inf, 1, (1,)), gym.Box(-1, 1, (2, 2)), gym.MultiDiscrete([2, 3])])
+@pytest.mark.parametrize("space", [gym.Box(-np.inf, 1, (1,)), gym.Box(-1, 1, (2, 2)), gym.MultiBinary((2, 2))])
 def test_actions_of_another_kind_are_refused_with_their_space(
     space: gym.Space[Any],
 ) -> None:
-    with pytest.raises(ConfigError, match=r"actions of (Box|MultiDiscrete).* cannot be used: wanted is a Discrete"):
+    with pytest.raises(ConfigError, match=r"actions of (Box|MultiBinary).* cannot be used: wanted is a Discrete"):
         actions_of(space, None, "one")
+
+
+def test_several_choices_are_given_as_the_space_has_them() -> None:
+    for space in (gym.MultiDiscrete([2, 3], start=[5, -1]), gym.MultiBinary(2)):
+        actions = actions_of(space, None, "one")
+        assert actions.names == ("0", "1")
+        (given,) = actions.given(np.array([[1, 0]]))
+        assert space.contains(given)
+    assert actions_of(gym.MultiDiscrete([2, 3], start=[5, -1]), None, "one").choices == (2, 3)
+    assert actions_of(gym.MultiBinary(2), None, "one").choices == (2, 2)
 
 
 def test_continuous_actions_are_given_within_their_bounds() -> None:

@@ -41,8 +41,8 @@ class GymnasiumWorld:
         self._reader = reader_of(first.observation_space, called, config.form)
         self._actions = actions_of(first.action_space, first.unwrapped, called)
         steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
-        names, bounds = self._actions.names, self._actions.bounds
-        self._spaces = Spaces(envs, 1, self._reader.form, self._reader.shape, names, steps, bounds)
+        names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
+        self._spaces = Spaces(envs, 1, self._reader.form, self._reader.shape, names, steps, bounds, choices)
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
         """The last action of each copy, or `NOTHING`."""
         self._limit = StepLimit(envs, steps)

@@ -38,8 +38,8 @@ class PettingZooWorld:
         self._reader = reader_of(seen, module, config.form)
         self._actions = actions_of(done, first.unwrapped, module)
         shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
-        names, bounds = self._actions.names, self._actions.bounds
-        self._spaces = Spaces(*shape, self._reader.form, self._reader.shape, names, steps, bounds)
+        names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
+        self._spaces = Spaces(*shape, self._reader.form, self._reader.shape, names, steps, bounds, choices)
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
         self._limit = StepLimit(envs, steps)

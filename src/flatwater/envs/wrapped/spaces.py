@@ -107,16 +107,20 @@ class Actions(NamedTuple):
     """What an agent can do."""
 
     names: tuple[str, ...]
-    start: int
-    """The environment's number of the first."""
+    start: int | Array
+    """The environment's number of the first; of each list, where there are several."""
     bounds: tuple[tuple[float, float], ...] | None = None
     """Of each number, where an action is a vector."""
+    choices: tuple[int, ...] | None = None
+    """Length of each list, where an action is several choices at once."""
 
     def given(self, actions: Array) -> Sequence[Any]:
-        """Actions [N] or [N, D] as environments take them."""
-        if self.bounds is None:
+        """Actions [N], [N, H] or [N, D] as environments take them."""
+        if self.bounds is not None:
+            return list(actions.clip(*np.array(self.bounds, np.float32).T))
+        if isinstance(self.start, int):
             return [action + self.start for action in actions.tolist()]
-        return list(actions.clip(*np.array(self.bounds, np.float32).T))
+        return list((actions + self.start).astype(self.start.dtype))
 
 
 @runtime_checkable
@@ -130,21 +134,32 @@ def actions_of(space: gym.Space[Any], env: object, name: str) -> Actions:
     """The actions, with the environment's own names, if it has an enum of them, or numbers.
 
     Raises:
-        ConfigError: they are neither discrete nor a bounded vector.
+        ConfigError: they are neither choices nor a bounded vector.
     """
     if isinstance(space, gym.Box) and len(space.shape) == 1 and np.isfinite([space.low, space.high]).all():
         bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
         return Actions(tuple(str(number) for number in range(len(bounds))), 0, bounds)
+    if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
+        return _choices(space)
     if not isinstance(space, gym.Discrete):
         raise ConfigError(
-            f"{name}: actions of {space} cannot be used: wanted is a Discrete, or a Box of one axis with finite "
-            "bounds. Wrap the environment with gymnasium.wrappers.TransformAction"
+            f"{name}: actions of {space} cannot be used: wanted is a Discrete, a MultiDiscrete or MultiBinary of one "
+            "axis, or a Box of one axis with finite bounds. Wrap the environment with "
+            "gymnasium.wrappers.TransformAction"
         )
     numbers = range(int(space.start), int(space.start + space.n))
     members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, NamesActions) else []
     if [each.value for each in members] == list(numbers):
         return Actions(tuple(each.name for each in members), numbers.start)
     return Actions(tuple(str(number) for number in numbers), numbers.start)
+
+
+def _choices(space: gym.MultiDiscrete | gym.MultiBinary) -> Actions:
+    """A choice for each place of the action."""
+    sizes = space.nvec if isinstance(space, gym.MultiDiscrete) else np.full(space.shape, 2)
+    start = space.start if isinstance(space, gym.MultiDiscrete) else np.zeros(space.shape)
+    choices = tuple(int(size) for size in sizes)
+    return Actions(tuple(str(number) for number in range(len(choices))), start.astype(space.dtype), choices=choices)
 
 
 def _is_image(space: gym.Space[Any] | None) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from flatwater.envs.foraging.config import ForagingConfig
-from flatwater.envs.world import Spaces, World
+from flatwater.envs.world import Spaces, World, described
 from flatwater.envs.worlds import build_world
 from flatwater.errors import ConfigError
 from flatwater.recipes.evolve.config import EvolveRunConfig
@@ -40,7 +40,7 @@ def _build(config: EvolveRunConfig, envs: int) -> World:
 def _check(spaces: Spaces) -> None:
     if spaces.bounds is None:
         raise ConfigError(
-            f"actions are chosen from a list of {len(spaces.actions)}: wanted are numbers within bounds, which members "
+            f"actions are choices ({described(spaces)}): wanted are numbers within bounds, which members "
             "are trained to give. Use `flatwater train ppo` for this environment"
         )
     if spaces.agents != 1:

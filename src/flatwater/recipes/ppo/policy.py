@@ -45,7 +45,7 @@ class TrainedPolicy:
             self._memory[:, torch.from_numpy(np.asarray(which, np.bool_))] = 0
 
     def act(self, obs: Array) -> Array:
-        """The action on each observation: a position in the list, or numbers within their bounds.
+        """The action on each observation: a position in the list, one of each list, or numbers within their bounds.
 
         Raises:
             ConfigError: an observation has another shape than those that were learned from, or there are other agents

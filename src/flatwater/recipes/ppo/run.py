@@ -45,6 +45,8 @@ class BlocksRun(Run):
         """What agents see and do: a world of another version may differ."""
         spaces = self.trainer.setup.spaces
         found = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
+        if spaces.choices is not None:
+            found["choices"] = list(spaces.choices)
         return found if spaces.bounds is None else found | {"bounds": [list(each) for each in spaces.bounds]}
 
     def rebuild_(self) -> None:

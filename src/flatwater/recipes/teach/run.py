@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from flatwater.envs.world import described
 from flatwater.errors import ConfigError
 from flatwater.memory.planner import Plan
 from flatwater.recipes.ppo.plan import plan_blocks
@@ -67,12 +68,12 @@ def worlds_of(config: TeachRunConfig) -> Worlds:
     """The worlds to learn in and to be judged in.
 
     Raises:
-        ConfigError: there is no such world, or its actions are numbers, which a student cannot agree with.
+        ConfigError: there is no such world, or an action is more than a choice from a list.
     """
     worlds = build_worlds(config)
-    if worlds.training.spaces.bounds is not None:
+    if worlds.training.spaces.action_shape:
         raise ConfigError(
-            f"world = {config.world!r}: its actions are vectors of numbers; a student chooses from a list. "
+            f"world = {config.world!r}: has {described(worlds.training.spaces)}; a student chooses from one list. "
             "Train without a teacher: flatwater train ppo --env ..."
         )
     return worlds

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from flatwater.envs.world import PADDING, Spaces
 from flatwater.learners.blocks import BlockLearner, block_columns, build_learner
-from flatwater.nets.actions import Actions, Choices, Numbers
+from flatwater.nets.actions import Actions, Choices, MultiChoice, Numbers
 from flatwater.nets.student import Student
 from flatwater.nets.student_config import StudentConfig
 from flatwater.rollouts.block import Column, Rollout, build_rollout
@@ -106,9 +106,9 @@ def student_of(spaces: Spaces, config: StudentConfig, device: torch.device) -> S
 
 def actions_of(spaces: Spaces, device: torch.device) -> Actions:
     """What the policy's numbers say."""
-    if spaces.bounds is None:
-        return Choices(len(spaces.actions))
-    return Numbers(spaces.bounds, device)
+    if spaces.bounds is not None:
+        return Numbers(spaces.bounds, device)
+    return Choices(len(spaces.actions)) if spaces.choices is None else MultiChoice(spaces.choices)
 
 
 def build_blocks(setup: Setup) -> Blocks:
