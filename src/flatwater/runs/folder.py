@@ -133,6 +133,11 @@ class RunFolder:
         return self.base / "plan.json"
 
     @property
+    def log(self) -> Path:
+        """What the run said, one line an event, with times."""
+        return self.base / "run.log"
+
+    @property
     def ledger(self) -> Path:
         """One line for each round: who holds how much."""
         return self.base / "ledger.jsonl"
