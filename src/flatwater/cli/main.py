@@ -49,6 +49,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("top",): ("flatwater.cli.top:Top", "watch a run: memory by owner, speed, fitness, findings"),
     ("watch",): ("flatwater.cli.watch:Watch", "run any training program and say what grows in it"),
     ("runs",): ("flatwater.cli.runs:Runs", "list runs: what they train, state, rounds, score, size"),
+    ("compare",): ("flatwater.cli.compare:Compare", "put runs beside each other: settings, numbers, how sure it is"),
     ("panel", "import"): ("flatwater.cli.panel:PanelImport", "make a panel from a Parquet or CSV file of prices"),
     ("panel", "show"): ("flatwater.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
     ("completion",): ("flatwater.cli.completion:Completion", "print a script that completes commands in your shell"),
