@@ -50,10 +50,7 @@ class Compare:
             check_output("--page", self.page, ".html")
         errors = terminal(errors=True)
         with ExitStack() as opened:
-            folders = {
-                run: opened.enter_context(at_hand(run, lambda line: errors.print(line), shards=False)).path
-                for run in self.runs
-            }
+            folders = {run: opened.enter_context(at_hand(run, errors.print, shards=False)).path for run in self.runs}
             runs = read_compared(folders)
         written = None if self.page is None else write_page(runs, self.page)
         if self.json:

@@ -166,9 +166,9 @@ def _against(own: Compared, first: Compared) -> Against:
     def none(reason: str) -> Against:
         return Against(own.letter, first.letter, None, 0, reason)
 
-    tables = own.run.equity, first.run.equity
-    if tables[0] is None or tables[1] is None:
-        missing = [each.letter for each, table in zip((own, first), tables, strict=True) if table is None]
+    tables = [each.run.equity for each in (own, first) if each.run.equity is not None]
+    if len(tables) < 2:  # noqa: PLR2004  (two sides)
+        missing = [each.letter for each in (own, first) if each.run.equity is None]
         return none(f"{' and '.join(missing)} {'have' if len(missing) > 1 else 'has'} no equity.parquet")
     if not tables[0]["date"].equals(tables[1]["date"]):
         return none("their equity is of different days")
