@@ -25,6 +25,7 @@ from flatwater.runs.fetching import fetch_run
 from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
 from flatwater.runs.machine import keep_freed_memory, use_threads
 from flatwater.runs.mirroring import mirrored
+from flatwater.runs.profiling import check_profiled
 from flatwater.runs.recipe import find_recipe, recipe_of
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
@@ -58,6 +59,7 @@ def start(
     *,
     listeners: Sequence[Listener] = (),
     on_round: OnRound | None = None,
+    profile: range | None = None,
 ) -> Outcome:
     """Train a new run in a new folder.
 
@@ -69,6 +71,8 @@ def start(
         recipe = find_recipe(config.trainer)
         checked = check_settings(config)
         config = replace(checked.config, threads=use_threads(config.threads))
+        if profile is not None:
+            check_profiled(profile, 0, config.rounds)
         listen_(voice, config)
         with console.status(READING):
             composed = recipe.compose(config)
@@ -77,7 +81,7 @@ def start(
             write_config(config, held.config)
             voice.listeners.append(RunLog(held.log))
             say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
-            return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round)
+            return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
 
 
 def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
@@ -97,6 +101,7 @@ def resume(
     into: Path | None = None,
     listeners: Sequence[Listener] = (),
     on_round: OnRound | None = None,
+    profile: range | None = None,
     **changes: Any,  # noqa: ANN401
 ) -> Outcome:
     """Go on with a run from its newest intact checkpoint, bit for bit.
@@ -107,6 +112,7 @@ def resume(
         into: folder for a run that is brought from a URL; None takes `runs/NAME`.
         listeners: told of each event, besides the run's own log.
         on_round: called after each round.
+        profile: rounds that are recorded with torch's profiler.
         changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
 
     Raises:
@@ -131,7 +137,7 @@ def resume(
             listen_(voice, config)
             voice.listeners.append(RunLog(held.log))
             with mirrored(config, held, voice) as mirror:
-                return _continue(config, held, voice, mirror, on_round)
+                return _continue(config, held, voice, mirror=mirror, on_round=on_round, profile=profile)
 
 
 def listen_(voice: Voice, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
@@ -157,8 +163,10 @@ def _continue(
     config: Any,  # noqa: ANN401
     folder: RunFolder,
     voice: Voice,
+    *,
     mirror: MirrorLike,
     on_round: OnRound | None,
+    profile: range | None,
 ) -> Outcome:
     word = find_recipe(config.trainer).layout.rounds
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
@@ -166,16 +174,18 @@ def _continue(
         write_config(config, folder.config)
         with voice.console.status(READING):
             composed = find_recipe(config.trainer).compose(config)
-        return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round)
+        return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
     with voice.console.status(READING):
         composed, manifest = restore_run(config, folder, voice.say)
     if config.rounds < manifest.round:
         raise ConfigError(f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give that or more.")
+    if profile is not None:
+        check_profiled(profile, manifest.round, config.rounds)
     write_config(config, folder.config)
     mirror.offer(manifest.file)
     done = f"{manifest.round} of {config.rounds} {word} done"
     say(voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
-    return train(composed, folder, voice, first=False, mirror=mirror, on_round=on_round)
+    return train(composed, folder, voice, first=False, mirror=mirror, on_round=on_round, profile=profile)
 
 
 def restore_run(
@@ -234,6 +244,7 @@ def train(
     first: bool,
     mirror: MirrorLike,
     on_round: OnRound | None = None,
+    profile: range | None = None,
 ) -> Outcome:
     """Train a composed run in its folder to its end, or until it is stopped.
 
@@ -244,6 +255,7 @@ def train(
         first: whether there is no checkpoint yet, so that one of the beginning is written.
         mirror: takes each checkpoint; the caller closes it.
         on_round: called after each round.
+        profile: rounds that are recorded with torch's profiler.
     """
     trainer, config, plan, console = composed.trainer, composed.config, composed.plan, voice.console
     layout = find_recipe(config.trainer).layout
@@ -257,8 +269,7 @@ def train(
     ):
         watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, on_round=on_round)
         try:
-            if first:
-                watcher.save()
+            watcher.begin_(save=first, recorded=profile or range(0))
             finished = train_(trainer, config.rounds, watcher)
             if not finished:
                 watcher.save()
@@ -268,14 +279,14 @@ def train(
             raise
         finally:
             watcher.close()
-    if not finished:
+    if finished:
+        with console.status("playing what was trained against the baselines …"):
+            composed.write_result(folder)
+        mirror.unhurried()
+    else:
         say(console, escape(f"stopped. Go on with: {again(folder)}"))
-        code = BUDGET_EXIT if watcher.contract.breach else stop.exit_code
-        return ended(Outcome(folder.named, finished=False, exit_code=code), composed, voice)
-    with console.status("playing what was trained against the baselines …"):
-        composed.write_result(folder)
-    mirror.unhurried()
-    return ended(Outcome(folder.named, finished=True, exit_code=0), composed, voice)
+    code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
+    return ended(Outcome(folder.named, finished=finished, exit_code=code), composed, voice)
 
 
 def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:

@@ -24,6 +24,7 @@ from flatwater.runs.facts import facts, versions
 from flatwater.runs.findings import headline
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.machine import release_freed_memory
+from flatwater.runs.profiling import Profiler
 from flatwater.runs.recipe import find_recipe
 from flatwater.runs.run import Run
 from flatwater.runs.signals import Stop
@@ -66,6 +67,8 @@ class RunWatcher:
     """Of the current round. Saving counts to the round after: its own row is on the disk by then."""
     place: Path = field(init=False)
     """Where the folder was when that was last looked at."""
+    profiler: Profiler | None = None
+    """Records rounds that the user wants recorded."""
     heard: bool = False
     """Whether the signal that ends the run was told of."""
 
@@ -77,6 +80,8 @@ class RunWatcher:
         """Count the step to its phase and move the bar."""
         self.efforts.count_(phase, ends=done == total)
         self.table.phase(phase, done, total)
+        if self.profiler is not None:
+            self.profiler.stepped(phase, done, total)
 
     def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Record the round, then save a checkpoint.
@@ -104,7 +109,18 @@ class RunWatcher:
         self.save()
         if self.on_round is not None:
             self.on_round(Round(round_, self.composed.config.rounds, numbers, self.stop.ask_))
+        if self.profiler is not None:
+            self.profiler.settled_(round_)
         self.efforts.count_("save")
+
+    def begin_(self, *, save: bool, recorded: range) -> None:
+        """Save a checkpoint of the beginning, where there is none, and record rounds that the user wants recorded."""
+        if save:
+            self.save()
+        if recorded:
+            trainer, phases = self.composed.trainer, [phase.name for phase in self.composed.trainer.phases]
+            self.profiler = Profiler(recorded, self.folder.profile, self.composed.device, phases, self.voice)
+            self.profiler.begin_(trainer.progress.round + 1)
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Tell the listeners the round's numbers; the table has shown them."""
@@ -194,6 +210,8 @@ class RunWatcher:
 
     def close(self) -> None:
         """Close the files, and let go of what the run computed on."""
+        if self.profiler is not None:
+            self.profiler.close()
         self.composed.close()
         self.contract.monitor.close()
         for sink in (*self.sinks, self.journal, self.alarms, self.ledger, self.findings):
