@@ -260,7 +260,6 @@ def train(
     trainer, config, plan, console = composed.trainer, composed.config, composed.plan, voice.console
     layout = find_recipe(config.trainer).layout
     write_object(folder.plan, json.dumps(plan.to_json(), indent=1).encode() + b"\n")
-    say(console, in_short(plan))
     tell_of_start(composed, folder, voice, first=first)
     keep_freed_memory()
     with (
@@ -290,7 +289,8 @@ def train(
 
 
 def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:
-    """Tell the listeners what begins; the console has shown it."""
+    """Say what the run will hold, and tell the listeners what begins; the console has shown the rest."""
+    say(voice.console, in_short(composed.plan))
     config, done, path = composed.config, composed.trainer.progress.round, folder.named.path
     word = find_recipe(config.trainer).layout.rounds
     begun = "new run" if first else f"resumed at {done} of {config.rounds} {word}"
