@@ -141,7 +141,7 @@ export PATH={bin}:$PATH SLURM_JOB_ID=7
     ],
 )
 def test_the_job_of_slurm_resumes_and_is_queued_again_after_its_notice(
-    code: int, begun: bool, calls: list[str], tmp_path: Path
+    code: int, *, begun: bool, calls: list[str], tmp_path: Path
 ) -> None:
     """The shell runs the script itself; programs of the cluster, which is not here, are those of this test."""
     programs = tmp_path / "bin"

@@ -100,7 +100,7 @@ class _Call:
         """Run the command; the first failure is told, the others are counted."""
         fault = self._fault(metrics["payload"].encode() + b"\n")
         if fault and not self._failed:
-            self.note(f"{fault}. The run goes on; further failures are counted")
+            self.note(f"{fault}; further failures are counted")
         self._failed += bool(fault)
 
     def close(self) -> None:

@@ -297,7 +297,7 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool
     voice.tell(
         "start",
         f"{begun}, {path}: {describe(composed)}. {in_short(composed.plan)}",
-        run=str(path),
+        run=str(path.absolute()),
         name=path.absolute().name,
         trainer=config.trainer,
         tag=config.tag,
@@ -317,7 +317,7 @@ def ended(outcome: Outcome, composed: Run, voice: Voice) -> Outcome:
     voice.tell(
         "end",
         f"{how} ({done} of {config.rounds} {find_recipe(config.trainer).layout.rounds}, exit code {outcome.exit_code})",
-        run=str(outcome.folder.path),
+        run=str(outcome.folder.path.absolute()),
         finished=outcome.finished,
         exit_code=outcome.exit_code,
         done=done,

@@ -48,7 +48,7 @@ def as_json(followed: Followed, now: float) -> dict[str, Any]:
     """
     line, path = followed.line, followed.folder.path
     found = {
-        "run": str(path),
+        "run": str(path.absolute()),
         "name": path.absolute().name,
         "trainer": followed.recipe.name,
         "state": followed.state,
