@@ -129,6 +129,7 @@ def test_every_file_of_a_run_is_explained(run: RunFolder) -> None:
         run.report.name,
         run.wandb.name,
         run.mirror.name,
+        run.profile.name,
     }  # where they are asked for
 
 

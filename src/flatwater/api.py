@@ -10,7 +10,6 @@ A run that is begun here is a run like any other: its folder, its checkpoints an
 commands know it. Settings are those of `flatwater train RECIPE --help`, tables as dicts: `learner={"lr": 3e-4}`.
 """
 
-import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start as start_run
 from flatwater.runs.watch import Round
 from flatwater.storage.directory import write_object
-from flatwater.terminal import lasting_terminal
+from flatwater.terminal import lasting_terminal, silent_terminal
 
 OnRound = Callable[[Round], object]
 """Called after each round, when its checkpoint is written; `round.stop()` ends the run there."""
@@ -214,7 +213,7 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _console(*, quiet: bool) -> Console:
-    return Console(file=io.StringIO()) if quiet else lasting_terminal()
+    return silent_terminal() if quiet else lasting_terminal()
 
 
 def _trained(outcome: Outcome) -> TrainedRun:

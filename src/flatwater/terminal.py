@@ -56,6 +56,11 @@ def lasting_terminal(*, errors: bool = False) -> Terminal:
     return _of_width(Terminal(file=lasting(sys.stderr if errors else sys.stdout)))
 
 
+def silent_terminal() -> Terminal:
+    """The console of what is not to be shown."""
+    return _of_width(Terminal(quiet=True))
+
+
 def _of_width(console: Terminal) -> Terminal:
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     return console

@@ -1,5 +1,6 @@
 """`flatwater top` where the output is no terminal: every number once, as text that a log can hold."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ def test_the_screen_is_printed_once(words: list[str], tmp_path: Path, capsys: py
         assert shown in said
     evaluate = next(line for line in said.splitlines() if line.startswith("evaluate")).split()
     assert evaluate == ["evaluate", "1.1", "1.9k", "58", "MiB"]
+
+
+def test_json_has_what_is_known_under_the_names_of_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run")
+    assert main(["top", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert {"round": found["done"]} | found["metrics"] == last
+    assert (found["name"], found["state"], found["rounds"], found["left_seconds"]) == ("run", "finished", 60, None)
+    assert [finding["owner"] for finding in found["findings"]][:1] == ["train.HALL"]
+    assert found["alarms"] == 2
 
 
 def test_parts_of_the_bar_are_told_apart_without_colours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ class Seen(HTMLParser):
 
 
 def charts(seen: Seen) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(seen.scripts[0])
+    found: list[dict[str, Any]] = json.loads(seen.scripts[0]) if seen.scripts else []
     return found
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from flatwater.cli.main import interface_of
 from flatwater.recipes.erl.run import ErlRun, compose
+from flatwater.runs.events import Voice
 from flatwater.runs.folder import create_folder
 from flatwater.runs.session import train
 from flatwater.runs.unmirrored import Unmirrored
@@ -39,7 +40,7 @@ def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
         train(
             planted(composition, fault) if fault else composition,
             run,
-            Console(file=nowhere),
+            Voice(Console(file=nowhere)),
             first=True,
             mirror=Unmirrored(),
         )

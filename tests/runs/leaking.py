@@ -16,6 +16,7 @@ from flatwater.cli.main import interface_of
 from flatwater.config.toml import dumps_config
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.recipes.erl.run import compose
+from flatwater.runs.events import Voice
 from flatwater.runs.folder import create_folder
 from flatwater.runs.session import train
 from flatwater.runs.unmirrored import Unmirrored
@@ -43,7 +44,7 @@ def main(folder: Path, seed: int, kind: str) -> int:
     run = create_folder(folder, "erl")
     # Resumed without the fault, and with all the memory that there is.
     run.config.write_text(dumps_config(replace(config, budget=None)))
-    return train(composition, run, Console(width=100), first=True, mirror=Unmirrored()).exit_code
+    return train(composition, run, Voice(Console(width=100)), first=True, mirror=Unmirrored()).exit_code
 
 
 if __name__ == "__main__":

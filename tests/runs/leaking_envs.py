@@ -20,6 +20,7 @@ from rich.console import Console
 
 from flatwater.cli.main import interface_of
 from flatwater.recipes.grow.run import GrowRun, compose
+from flatwater.runs.events import Voice
 from flatwater.runs.folder import create_folder
 from flatwater.runs.session import train
 from flatwater.runs.unmirrored import Unmirrored
@@ -44,7 +45,7 @@ def main(folder: Path, how: str, rounds: int, options: list[str]) -> None:
         run = replace(run, trainer=replace(run.trainer, phases=(*run.trainer.phases, planted)))
     files = create_folder(folder, "grow")
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        train(run, files, Console(file=nowhere), first=True, mirror=Unmirrored())
+        train(run, files, Voice(Console(file=nowhere)), first=True, mirror=Unmirrored())
     found = files.findings.read_text().splitlines() if files.findings.exists() else []
     ledger = [json.loads(line) for line in files.ledger.read_text().splitlines()]
     sys.stdout.write(

@@ -20,6 +20,7 @@ from flatwater.cli.main import main
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs import mirror as mirror_module
 from flatwater.runs import mirroring
+from flatwater.runs.events import Voice
 from flatwater.runs.folder import RunFolder, create_folder
 from flatwater.storage.claims import LOCK, take
 from flatwater.storage.objects import open_objects
@@ -262,10 +263,10 @@ def test_who_interrupts_a_run_twice_does_not_wait_for_the_store(
 ) -> None:
     monkeypatch.setattr(mirroring, "conclude", pytest.fail)
     store.set(down=True)
-    console = Console(quiet=True)
+    voice = Voice(Console(quiet=True))
 
     def interrupted() -> None:
-        with mirroring.mirrored(ErlRunConfig(mirror=bucket), RunFolder(tmp_path / "run"), console) as mirror:
+        with mirroring.mirrored(ErlRunConfig(mirror=bucket), RunFolder(tmp_path / "run"), voice) as mirror:
             assert mirror.metrics()["mirror/failures"] >= 1
             raise KeyboardInterrupt
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from rich.text import Text
 
-from flatwater import __version__
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
 from flatwater.imported import import_object
 from flatwater.printable import shown
@@ -49,8 +48,13 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("top",): ("flatwater.cli.top:Top", "watch a run: memory by owner, speed, fitness, findings"),
     ("watch",): ("flatwater.cli.watch:Watch", "run any training program and say what grows in it"),
     ("runs",): ("flatwater.cli.runs:Runs", "list runs: what they train, state, rounds, score, size"),
+    ("compare",): ("flatwater.cli.compare:Compare", "put runs beside each other: settings, numbers, how sure it is"),
     ("panel", "import"): ("flatwater.cli.panel:PanelImport", "make a panel from a Parquet or CSV file of prices"),
     ("panel", "show"): ("flatwater.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
+    ("version",): (
+        "flatwater.cli.version:Version",
+        "print the version, and what numbers depend on: torch, Python, CPU",
+    ),
     ("completion",): ("flatwater.cli.completion:Completion", "print a script that completes commands in your shell"),
 }
 """Words of a command -> the class that is its interface, and one line of help. A module is imported when it is used."""
@@ -129,8 +133,7 @@ def dispatch(words: Sequence[str], errors: Terminal) -> int:
         sys.stdout.write(overview())
         return 0
     if words[0] == "--version":
-        sys.stdout.write(f"flatwater {__version__}\n")
-        return 0
+        words = ["version", *words[1:]]
     found = find(words)
     if found is not None:
         return run(found, words[len(found) :])

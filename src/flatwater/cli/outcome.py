@@ -1,6 +1,7 @@
 """What a person sees when training ends: the table, the picture and the folder."""
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -8,16 +9,25 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from flatwater.cli.shown import ShownRun
 from flatwater.metrics.reader import read_metrics
+from flatwater.runs.events import JsonLines
+from flatwater.runs.profiling import profiled_rounds
 from flatwater.runs.recipe import ShownTable, find_recipe
 from flatwater.runs.session import Outcome
-from flatwater.terminal import WIDTH, lasting_terminal
+from flatwater.terminal import WIDTH, lasting_terminal, silent_terminal
 
 
-def show_outcome(train: Callable[[Console], Outcome]) -> int:
-    """Train with a console, and show the result where the run finished. Returns the exit code."""
-    console = lasting_terminal()
-    outcome = train(console)
+def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
+    """Train, and show the result where the run finished. Returns the exit code.
+
+    Args:
+        train: takes a console, `listeners`, and the rounds to `profile`.
+        shown: what of it is wanted.
+    """
+    console = silent_terminal() if shown.quiet or shown.json else lasting_terminal()
+    profile = None if shown.profile is None else profiled_rounds(shown.profile)
+    outcome = train(console, listeners=[JsonLines(sys.stdout)] if shown.json else [], profile=profile)
     folder = outcome.folder
     if outcome.finished:
         result = json.loads(folder.result.read_text())

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import tyro
 
+from flatwater.cli.shown import ShownRun
 from flatwater.config.bounds import Bounds, Number
 from flatwater.metrics.config import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resume:
+class Resume(ShownRun):
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
     A checkpoint that was damaged or half-written is recognised by its hash, and the one before it is used. A run that
@@ -34,6 +35,11 @@ class Resume:
     workers: Annotated[int, Bounds(0, 1 << 10)] | None = None
     """Processes that compute from here on, of a run of traders: the numbers are the same. 0 takes one for each free
     core. Left out: as many as before."""
+    tag: tuple[str, ...] | None = None
+    """Words by which `flatwater runs --tag` finds the run. Left out: as it was started."""
+    on_event: str | None = None
+    """Command that gets events from here on; "" for none. Left out: as it was started, and none for a run that comes
+    from a URL."""
     panel: str | None = None
     """Where the panel lies now; it must have the same content. Left out: where it was."""
 
@@ -43,7 +49,8 @@ class Resume:
         from flatwater.runs.listing import newest_run
         from flatwater.runs.session import resume
 
-        changes = {name: getattr(self, name) for name in ("rounds", "budget", "mirror", "trackers", "workers", "panel")}
+        names = ("rounds", "budget", "mirror", "trackers", "workers", "tag", "on_event", "panel")
+        changes = {name: getattr(self, name) for name in names}
         more = () if self.rounds is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run
-        return show_outcome(lambda console: resume(run, console, into=self.into, **changes))
+        return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)

@@ -1,9 +1,14 @@
 """`flatwater runs`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+if TYPE_CHECKING:
+    from flatwater.runs.listing import RunLine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,51 +17,80 @@ class Runs:
 
     folder: Annotated[str, tyro.conf.Positional] = "runs"
     """Folder that holds run folders, or the URL at which runs are mirrored."""
+    tag: Annotated[str | None, tyro.conf.arg(metavar="T")] = None  # short, so that the usage fits 80 columns
+    """Only runs with this tag (`train --tag`)."""
+    sort: Annotated[str | None, tyro.conf.arg(metavar="BY")] = None
+    """Metric or number of the result by which runs are sorted, the highest first: score, total_return, fitness/mean.
+    Left out: the latest change last."""
+    page: Path | None = None
+    """Also write a web page with all of them and links to their reports: FILE.html."""
     json: bool = False
     """Print JSON instead of a table."""
 
     def __call__(self) -> int:
-        """List and print."""
+        """List and print.
+
+        Raises:
+            FlatwaterError: there is no such folder or number, or the page cannot be written.
+        """
         import json
         import sys
         from dataclasses import asdict
-        from pathlib import Path
 
+        from flatwater.cli.output_file import check_output, write_output
+        from flatwater.errors import ConfigError
+        from flatwater.runs.listing import list_runs, ranked, tagged
+        from flatwater.runs.remote_listing import list_runs_at
+        from flatwater.storage.objects import is_url
+        from flatwater.terminal import terminal
+
+        remote = is_url(self.folder)
+        if self.page is not None:
+            check_output("--page", self.page, ".html")
+            if remote:
+                raise ConfigError(
+                    f"--page {self.page}: runs at a URL have no reports to link to. Give a folder of runs."
+                )
+        found = list_runs_at(self.folder) if remote else list_runs(Path(self.folder))
+        found = found if self.tag is None else tagged(found, self.tag)
+        found = found if self.sort is None else ranked(found, self.sort)
+        if self.json:
+            sys.stdout.write(json.dumps({"runs": [asdict(run) for run in found]}, indent=1) + "\n")
+        else:
+            self.show(found)
+        if self.page is not None:
+            from flatwater.reports.index_page import index_page
+
+            content = index_page(found, Path(self.folder), self.page.resolve().parent, self.sort)
+            written = write_output(self.page, content.encode(errors="replace"))
+            terminal(errors=True).print(f"page  {written}", soft_wrap=True)
+        return 0
+
+    def show(self, found: "Sequence[RunLine]") -> None:
+        """Print the table, and below it why a run cannot be read."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
 
-        from flatwater.runs.listing import list_runs
-        from flatwater.runs.remote_listing import list_runs_at
-        from flatwater.storage.objects import is_url
+        from flatwater.runs.listing import score_of
         from flatwater.terminal import say, terminal
         from flatwater.units import format_bytes
 
-        found = list_runs_at(self.folder) if is_url(self.folder) else list_runs(Path(self.folder))
-        if self.json:
-            sys.stdout.write(json.dumps({"runs": [asdict(run) for run in found]}, indent=1) + "\n")
-            return 0
         if not found:
-            say(f"no runs in {self.folder}. Start one with: flatwater train erl")
-            return 0
+            option = "" if self.tag is None else f" --tag {self.tag}"
+            tagged = "" if self.tag is None else f" with the tag {self.tag}"
+            say(f"no runs{tagged} in {self.folder}. Start one with: flatwater train erl{option}")
+            return
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for title in ("run", "trainer", "state"):
             table.add_column(title)
-        for title in ("rounds", "score", "size", "last change"):
+        for title in ("rounds", "score" if self.sort is None else self.sort, "size", "last change"):
             table.add_column(title, justify="right")
         for run in found:
-            table.add_row(
-                run.name,
-                run.trainer,
-                run.state,
-                f"{run.done}/{run.rounds}",
-                "" if run.score is None else f"{run.measured} {run.score:.3g}",
-                format_bytes(run.bytes),
-                run.changed,
-            )
+            done, score = f"{run.done}/{run.rounds}", score_of(run, self.sort)
+            table.add_row(run.name, run.trainer, run.state, done, score, format_bytes(run.bytes), run.changed)
         console = terminal()
         console.print(table)
         for run in found:
             if run.problem:
                 console.print(Text.assemble((run.name, "red"), ": ", run.problem), soft_wrap=True)
-        return 0

@@ -52,6 +52,8 @@ class Study(OverFile, ErlRunConfig):
     """Tell what the largest run would hold, and how many such runs there would be at once; start nothing."""
     json: bool = False
     """Print the result as JSON; everything else goes to stderr."""
+    quiet: bool = False
+    """Print nothing but errors, and with --json the result. What a run says stands in its run.log."""
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
@@ -119,9 +121,10 @@ def run_study(command: Study) -> int:
     import sys
 
     from flatwater.studies.study import study
-    from flatwater.terminal import lasting_terminal
+    from flatwater.terminal import lasting_terminal, silent_terminal
 
-    console = lasting_terminal(errors=command.json)
+    console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
+    errors = lasting_terminal(errors=True) if command.quiet else console
     outcome = study(_order(command), console)
     result = outcome.result
     if result["pooled"] is not None:
@@ -138,7 +141,7 @@ def run_study(command: Study) -> int:
         return outcome.stop.exit_code
     failed = [line for line in result["runs"] if line["state"] == "failed"]
     for line in failed:
-        console.print(f"{line['run']} failed: {line['reason']}", style="red", markup=False, soft_wrap=True)
+        errors.print(f"{line['run']} failed: {line['reason']}", style="red", markup=False, soft_wrap=True)
     return FlatwaterError.exit_code if failed else 0
 
 

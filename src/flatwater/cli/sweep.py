@@ -42,6 +42,8 @@ class Sweep(OverRecipe):
     """TOML file with settings that all trials share. Options on the command line win over it."""
     json: bool = False
     """Print the result as JSON; progress goes to stderr."""
+    quiet: bool = False
+    """Print nothing but errors, and with --json the result. What a run says stands in its run.log."""
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
@@ -67,7 +69,7 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
     import sys
 
     from flatwater.errors import ConfigError, FlatwaterError
-    from flatwater.terminal import lasting_terminal
+    from flatwater.terminal import lasting_terminal, silent_terminal
 
     try:
         from flatwater.sweeps.opening import Order
@@ -78,7 +80,8 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
             "pip install 'flatwater[sweep]'"
         ) from missing
 
-    console = lasting_terminal(errors=command.json)
+    console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
+    errors = lasting_terminal(errors=True) if command.quiet else console
     order = Order(
         config=config,
         space=command.space,
@@ -97,7 +100,8 @@ def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig
         console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
         return outcome.stop.exit_code
     if outcome.best is None:
-        console.print("no trial has finished; the reasons stand above", style="red")
+        where = "in its folder" if command.quiet else "above"
+        errors.print(f"no trial of {outcome.folder.path} has finished; the reasons stand {where}", style="red")
         return FlatwaterError.exit_code
     best = f"flatwater train {outcome.trainer} --config {shlex.quote(str(outcome.folder.best))}"
     console.print(f"\nsweep folder  {outcome.folder.path}\nbest          {best}", markup=False, soft_wrap=True)

@@ -19,6 +19,8 @@ class Top:
     """The run's folder. Left out: the newest run in ./runs, one that is training first."""
     once: bool = False
     """Print the screen once as text, and end."""
+    json: bool = False
+    """Print what is known of the run as one JSON object, and end."""
 
     def __call__(self) -> int:
         """Show the run until the user quits, or print it once.
@@ -33,6 +35,14 @@ class Top:
         from flatwater.tui.follow import follow
 
         followed = follow(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
+        if self.json:
+            import json
+            import sys
+
+            from flatwater.tui.once import as_json
+
+            sys.stdout.write(json.dumps(as_json(followed, time.time()), indent=1) + "\n")
+            return 0
         console = terminal()
         if self.once or not console.is_terminal:
             from flatwater.tui.once import print_once

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from flatwater.cli.settings import OverRecipe
+from flatwater.cli.shown import ShownRun
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(OverRecipe):
+class Train(ShownRun, OverRecipe):
     """What training by any recipe is given besides its settings."""
 
     about: ClassVar[str] = "{guide}"
@@ -27,4 +28,4 @@ class Train(OverRecipe):
         from flatwater.cli.outcome import show_outcome
         from flatwater.runs.session import start
 
-        return show_outcome(lambda console: start(self.settings(), self.run, console))
+        return show_outcome(lambda console, **told: start(self.settings(), self.run, console, **told), self)

@@ -185,11 +185,15 @@ def news_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm
     return fresh
 
 
+def by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
+    """The alarms of each kind together."""
+    return [[*group] for _, group in groupby(sorted(alarms, key=_kind), key=_kind)]
+
+
 def tell(alarms: Sequence[Alarm]) -> list[str]:
     """One line for each kind of alarm: the first of its kind in full, then where else the same was found."""
     lines = []
-    for _, group in groupby(sorted(alarms, key=_kind), key=_kind):
-        first, *others = group
+    for first, *others in by_kind(alarms):
         more = f" The same holds for {', '.join(other.where for other in others)}." if others else ""
         lines.append(f"round {first.round}: {first.message}{more}")
     return lines

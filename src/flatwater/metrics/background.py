@@ -6,11 +6,10 @@ counted, and the run says so once.
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Condition, Thread
 
 from flatwater.metrics.jsonl import line_of
-from flatwater.metrics.record import Metrics
 from flatwater.metrics.sinks import Sink
 
 QUEUE_BYTES = 256 << 10
@@ -33,6 +32,7 @@ class BackgroundSink:
         *,
         queue_bytes: int = QUEUE_BYTES,
         grace: float = GRACE_SECONDS,
+        unit: str = "round",
     ) -> None:
         """Start the thread, which opens the tracker; nothing here waits for it.
 
@@ -43,9 +43,10 @@ class BackgroundSink:
             say: shows a line; called by the thread that uses this sink.
             queue_bytes: that lines may take while they wait.
             grace: seconds that `close` waits at most.
+            unit: what a line is about.
         """
         self.name, self.dropped = name, 0
-        self._say, self._most, self._grace = say, queue_bytes, grace
+        self._say, self._most, self._grace, self._unit = say, queue_bytes, grace, unit
         self._lines: deque[bytes] = deque()
         self._changed = Condition()
         self._held, self._ended = 0, False
@@ -59,7 +60,7 @@ class BackgroundSink:
         """Bytes that wait in the queue now."""
         return self._held
 
-    def write(self, round: int, metrics: Metrics) -> None:
+    def write(self, round: int, metrics: Mapping[str, object]) -> None:
         """Put the round into the queue, or count it as dropped."""
         line = line_of(round, metrics)
         with self._changed:
@@ -97,10 +98,10 @@ class BackgroundSink:
         if not self._told:
             self._told = True
             why = self._fault or f"is behind by {self._held:,} bytes, which is all that may wait"
-            self._say(f"{self.name}: {why}. The run goes on; rounds that it does not take are counted.")
+            self._say(f"{self.name}: {why}. The run goes on; {self._unit}s that it does not take are counted.")
 
     def _counted(self) -> str:
-        return f"{self.dropped} round{'s' if self.dropped != 1 else ''} not sent"
+        return f"{self.dropped} {self._unit}{'s' if self.dropped != 1 else ''} not sent"
 
     def _serve(self, open_sink: Callable[[Say], Sink]) -> None:
         try:

@@ -159,12 +159,15 @@ class ConsoleTable:
             self._print(group_line(self._columns), "bold")
             self._print(title_line(self._columns, self._layout.short), "bold")
         self._rows += 1
-        left = 0.0 if self._done >= self._total else self.seconds_left(now)
-        self._print(row_line(f"{self._done}/{self._total}", metrics, left, self._columns))
+        self._print(row_line(f"{self._done}/{self._total}", metrics, self.left(), self._columns))
         resident = metrics.get(RESIDENT.name, 0.0)
         if memory and abs(resident - self._told_of) >= WORTH_TELLING * self._told_of:
             self._told_of = resident
             self._print(f"{'':>{FIRST}} {memory}", "dim")
+
+    def left(self) -> float:
+        """Seconds to the end of the run, after a round; NaN before the first has ended."""
+        return 0.0 if self._done >= self._total else self.seconds_left(self._clock())
 
     def seconds_left(self, now: float) -> float:
         """Seconds to the end of the run at the median pace of the last rounds; NaN before the first has ended."""

@@ -64,16 +64,17 @@ def _append_(file: FileIO, line: bytes) -> None:
 
 def line_of(round: int, record: Mapping[str, object]) -> bytes:
     """The round as a line of JSON, with `null` for what is not finite."""
-    return json.dumps({"round": round} | {name: _json(value) for name, value in record.items()}).encode() + b"\n"
+    return json.dumps({"round": round} | {name: plain(value) for name, value in record.items()}).encode() + b"\n"
 
 
-def _json(value: object) -> object:
+def plain(value: object) -> object:
+    """The value for JSON: null for what is not finite, lists for tuples."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, list | tuple):
-        return [_json(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {name: _json(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     return value
 
 

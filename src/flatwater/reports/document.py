@@ -33,7 +33,7 @@ def document(title: str, top: Html, sections: Sequence[Section], footer: str) ->
     charts: list[Chart] = []
     parts = [_section(part, charts) for part in sections]
     data = [for_plotly(chart) for chart in charts]
-    scripts = [_script(get_plotlyjs()), _script(_asset("page.js"))]
+    scripts = [_script(get_plotlyjs()), _script(_asset("page.js"))] if charts else []
     head = [
         Html('<meta charset="utf-8">'),
         Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'),
@@ -46,8 +46,12 @@ def document(title: str, top: Html, sections: Sequence[Section], footer: str) ->
         top,
         tag("main", parts),
         tag("footer", footer),
-        tag("noscript", "The charts of this page are drawn by JavaScript, which is turned off here."),
-        tag("script", embedded_json(data), type="application/json", id="charts"),
+        *(
+            [tag("noscript", "The charts of this page are drawn by JavaScript, which is turned off here.")]
+            if charts
+            else []
+        ),
+        *([tag("script", embedded_json(data), type="application/json", id="charts")] if charts else []),
         *(tag("script", script) for script in scripts),
     ]
     return f'<!doctype html>\n<html lang="en">{tag("head", head)}\n{tag("body", body)}</html>\n'
@@ -62,7 +66,9 @@ def _policy(scripts: Sequence[Html]) -> str:
 
     A second wall behind `markup.text`. Styles may stand anywhere: plotly.js writes them into the charts as it draws.
     """
-    hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    hashes = (
+        " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts) or "'none'"
+    )
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

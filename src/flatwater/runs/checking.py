@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatwater.memory.planner import Plan
+from flatwater.runs.event_command import check_command
 from flatwater.runs.mirroring import names_at
 from flatwater.runs.recipe import find_recipe
 from flatwater.runs.trackers import check_trackers
@@ -23,9 +24,10 @@ def check_settings(config: Any) -> Checked:  # noqa: ANN401  (a RunConfig of any
     """Look over what is asked of this machine and of others; data and memory are looked at where the run is planned.
 
     Raises:
-        ConfigError: a tracker is not installed, or the mirror's URL is none or refuses.
+        ConfigError: a tracker is not installed, --on-event names no program, or the mirror's URL is none or refuses.
     """
     check_trackers(config)
+    check_command(config.on_event)
     return Checked(find_recipe(config.trainer).prepare(config), names_at(config.mirror))
 
 

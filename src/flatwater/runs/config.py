@@ -8,7 +8,7 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.config.bounds import Bounds, Number
 from flatwater.errors import ConfigError, require
 from flatwater.metrics.config import Tracker, WandbConfig
-from flatwater.printable import shown
+from flatwater.printable import printable, shown
 from flatwater.storage.objects import is_url
 from flatwater.units import parse_bytes
 
@@ -18,7 +18,18 @@ class RunConfig:
     """The settings that runs of all kinds share."""
 
     open_ended: ClassVar = frozenset(
-        ("rounds", "checkpoints", "budget", "start_over_budget", "trackers", "wandb", "mirror", "trainer")
+        (
+            "rounds",
+            "checkpoints",
+            "budget",
+            "start_over_budget",
+            "trackers",
+            "wandb",
+            "mirror",
+            "trainer",
+            "tag",
+            "on_event",
+        )
     )
     """Settings that may change between a checkpoint and its continuation: they alter no number."""
 
@@ -44,6 +55,12 @@ class RunConfig:
     mirror: str | None = None
     """Where each checkpoint and the run's records are sent in the background, so that they outlive this machine:
     s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there."""
+
+    tag: tuple[str, ...] = ()
+    """Words by which `flatwater runs --tag` finds the run again."""
+    on_event: str = ""
+    """Command that gets a JSON object on stdin at the run's end or failure, at an alarm, a finding, or the budget; it
+    has 10 seconds. Pipes and variables need a shell: "sh -c '...'". Left out: none."""
 
     def __post_init__(self) -> None:
         """Check what bounds of single fields do not say."""
@@ -86,4 +103,6 @@ def check_run(config: RunConfig) -> None:
     require(
         len(config.trackers) == len(set(config.trackers)), "trackers", config.trackers, "names of trackers, each once"
     )
+    plain = all(tag.strip() == tag != "" and printable(tag) == tag for tag in config.tag)
+    require(plain and len(config.tag) == len(set(config.tag)), "tag", config.tag, "words, each once")
     require(config.mirror is None or is_url(config.mirror), "mirror", config.mirror, "a URL such as s3://bucket/path")

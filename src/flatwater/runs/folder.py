@@ -133,6 +133,16 @@ class RunFolder:
         return self.base / "plan.json"
 
     @property
+    def log(self) -> Path:
+        """What the run said, one line an event, with times."""
+        return self.base / "run.log"
+
+    @property
+    def profile(self) -> Path:
+        """Traces of rounds that were recorded with torch's profiler."""
+        return self.base / "profile"
+
+    @property
     def ledger(self) -> Path:
         """One line for each round: who holds how much."""
         return self.base / "ledger.jsonl"

@@ -2,18 +2,24 @@
 
 import fcntl
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from math import isfinite
+from difflib import get_close_matches
+from math import inf, isfinite
 from pathlib import Path
 from stat import S_ISREG
+from typing import Any
 
 from flatwater.config.toml import read_toml
-from flatwater.errors import FlatwaterError, RunError
+from flatwater.errors import ConfigError, FlatwaterError, RunError
+from flatwater.metrics.jsonl import is_number
 from flatwater.metrics.reader import read_metrics
+from flatwater.printable import shown
 from flatwater.regular import open_regular
 from flatwater.runs.folder import RunFolder, recorded_rounds
-from flatwater.runs.recipe import recipe_of, rounds_of
+from flatwater.runs.recipe import Recipe, recipe_of, rounds_of
+from flatwater.runs.results import read_result
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,11 @@ class RunLine:
     """Size of the folder."""
     changed: str
     """Date and time of the last change."""
+    tag: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of its last round, by name."""
+    result: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of what it trained, where it has finished."""
     problem: str = ""
     """Why it is unreadable."""
 
@@ -54,6 +65,39 @@ def list_runs(folder: Path) -> list[RunLine]:
     except OSError as fault:
         raise RunError(f"{folder}: cannot be read: {fault.strerror}. Make the folder readable.") from fault
     return [line_of(RunFolder(path)) for path in sorted(found, key=_changed)]
+
+
+def tagged(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
+    """Those that have the tag."""
+    return [line for line in lines if tag in line.tag]
+
+
+def number_of(line: RunLine, name: str) -> float | None:
+    """A number of a run by its name in its result or its last round, or `score`; None where it has none."""
+    return line.score if name == "score" else line.result.get(name, line.metrics.get(name))
+
+
+def ranked(lines: Sequence[RunLine], name: str) -> list[RunLine]:
+    """The runs with the highest number first, and those without it last.
+
+    Raises:
+        ConfigError: no run has such a number.
+    """
+    known = sorted({"score"}.union(*(line.metrics.keys() | line.result.keys() for line in lines)))
+    if lines and all(number_of(line, name) is None for line in lines):
+        near = get_close_matches(name, known, 3, 0.5) or known[:8]
+        raise ConfigError(
+            f"--sort {shown(name)}: no run here has such a number. Give a metric, such as {', '.join(near)}."
+        )
+    rank = {id(line): number for line in lines if (number := number_of(line, name)) is not None}
+    return sorted(lines, key=lambda line: -rank.get(id(line), -inf))
+
+
+def score_of(line: RunLine, sort: str | None) -> str:
+    """What a list shows: the number by which it is sorted, or what the run is judged by with its name."""
+    if sort is not None:
+        return "" if (number := number_of(line, sort)) is None else f"{number:.4g}"
+    return "" if line.score is None else f"{line.measured} {line.score:.3g}"
 
 
 def newest_run(folder: Path, *states: str) -> Path:
@@ -132,7 +176,27 @@ def describe(folder: RunFolder) -> RunLine:
         score=known[-1] if known else None,
         bytes=sum(sizes),
         changed=_date(_changed(folder.path)),
+        tag=_tag(settings, folder),
+        metrics={name: column[-1] for name, column in columns.items() if isfinite(column[-1])},
+        result=_result(folder, recipe),
     )
+
+
+def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
+    found = settings.get("tag", [])
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise ConfigError(f"{folder.config}: tag = {shown(found)}: must be a list of words")
+    return tuple(found)
+
+
+def _result(folder: RunFolder, recipe: Recipe) -> dict[str, float]:
+    """Numbers of what was trained; none where the file is damaged, which the run's page says."""
+    try:
+        result = read_result(folder.result, recipe)
+    except RunError:
+        return {}
+    row: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
+    return {name: value for name, value in row.items() if is_number(value) and isfinite(value)}
 
 
 def state_of(folder: RunFolder, done: int, rounds: int) -> str:

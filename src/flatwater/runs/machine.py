@@ -33,6 +33,11 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def accelerators() -> list[str]:
+    """The CUDA devices that torch can use, as they call themselves."""
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+
+
 def use_threads(wanted: int) -> int:
     """Give torch that many threads; 0 stands for the cores that no other process uses now. Returns the number."""
     threads = wanted or free_cores()

@@ -5,10 +5,9 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-
 from flatwater.errors import RunError
 from flatwater.runs.config import RunConfig
+from flatwater.runs.events import Voice
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.mirror import GRACE_SECONDS, Mirror
 from flatwater.runs.mirror_sender import MirrorSender
@@ -79,7 +78,7 @@ def names_at(url: str | None) -> frozenset[str]:
 
 
 @contextmanager
-def mirrored(config: RunConfig, folder: RunFolder, console: Console) -> Iterator[MirrorLike]:
+def mirrored(config: RunConfig, folder: RunFolder, voice: Voice) -> Iterator[MirrorLike]:
     """The run's mirror, claimed and locked where the store can be reached.
 
     Raises:
@@ -97,7 +96,7 @@ def mirrored(config: RunConfig, folder: RunFolder, console: Console) -> Iterator
     except StoreError as fault:
         mirror.queue.stumble_(f"{fault}. The run starts all the same, and sending is tried again")
     mirror.start()
-    _tell(mirror, console)
+    _tell(mirror, voice)
     interrupted = False
     try:
         yield mirror
@@ -108,26 +107,25 @@ def mirrored(config: RunConfig, folder: RunFolder, console: Console) -> Iterator
         if interrupted:
             mirror.finish(deadline=0)
         else:
-            conclude(mirror, folder, console, hurried=not mirror.queue.unhurried)
+            conclude(mirror, folder, voice, hurried=not mirror.queue.unhurried)
 
 
-def conclude(mirror: Mirror, folder: RunFolder, console: Console, *, hurried: bool) -> None:
+def conclude(mirror: Mirror, folder: RunFolder, voice: Voice, *, hurried: bool) -> None:
     """Send what is left, as far as the store lets it be sent, and say what became of it."""
     url = mirror.sender.objects.url
     try:
-        with console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
+        with voice.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
             done = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
     except KeyboardInterrupt:
         done = False
-    _tell(mirror, console)
+    _tell(mirror, voice)
     if done:
-        console.print(f"mirror: everything is at {url}", highlight=False, markup=False, soft_wrap=True)
+        voice.say(f"mirror: everything is at {url}", style="")
     elif not mirror.queue.lost:
         why = f" ({mirror.queue.trouble})" if mirror.queue.trouble else ""
-        line = f"{mirror.line()}{why}. Send the rest with: flatwater mirror {folder.named.path}"
-        console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+        voice.say(f"{mirror.line()}{why}. Send the rest with: flatwater mirror {folder.named.path}")
 
 
-def _tell(mirror: Mirror, console: Console) -> None:
+def _tell(mirror: Mirror, voice: Voice) -> None:
     for line in mirror.news():
-        console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+        voice.say(line)

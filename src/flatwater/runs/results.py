@@ -3,9 +3,7 @@
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from flatwater.errors import RunError
 from flatwater.metrics.jsonl import is_number
@@ -13,6 +11,9 @@ from flatwater.printable import shown
 from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.runs.recipe import Recipe
 from flatwater.storage.content import parsed
+
+if TYPE_CHECKING:  # a list of runs reads results, and is to be there at once
+    import polars as pl
 
 EQUITY = {"date": False, "champion": True}
 TRADES = {"entry_date": False, "gain": True}
@@ -62,12 +63,14 @@ def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -
             raise ValueError(f"{shown(name)} = {shown(value)}: must be a number")
 
 
-def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
+def read_table(path: Path, columns: Mapping[str, bool]) -> "pl.DataFrame | None":
     """A table that a run wrote; None where there is none.
 
     Raises:
         RunError: it is damaged, or has not these columns with a value in each row.
     """
+    import polars as pl  # noqa: PLC0415  (same)
+
     try:
         # In memory: polars would map the file, which another process may cut short meanwhile.
         found = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES)))
@@ -79,7 +82,7 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
     return found
 
 
-def _require_columns(found: pl.DataFrame, columns: Mapping[str, bool]) -> None:
+def _require_columns(found: "pl.DataFrame", columns: Mapping[str, bool]) -> None:
     for name, numeric in columns.items():
         if name not in found.columns or found[name].null_count() or (numeric and not found[name].dtype.is_numeric()):
             raise ValueError(f"column {name} does not hold a {'number' if numeric else 'value'} in each row")

@@ -1,7 +1,8 @@
 """Start a run, or go on with one: both are the same loop over a state that is new or restored."""
 
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
 from flatwater.runs.checking import check_settings
-from flatwater.runs.facts import changes, facts
+from flatwater.runs.event_command import EventCommand, check_command
+from flatwater.runs.events import Listener, RunLog, Voice
+from flatwater.runs.facts import changes, facts, versions
 from flatwater.runs.fetching import fetch_run
 from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
 from flatwater.runs.machine import keep_freed_memory, use_threads
 from flatwater.runs.mirroring import mirrored
+from flatwater.runs.profiling import check_profiled
 from flatwater.runs.recipe import find_recipe, recipe_of
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
@@ -53,23 +57,31 @@ def start(
     run: Path | None,
     console: Console,
     *,
+    listeners: Sequence[Listener] = (),
     on_round: OnRound | None = None,
+    profile: range | None = None,
 ) -> Outcome:
     """Train a new run in a new folder.
 
     Raises:
         FlatwaterError: the configuration, the data or the folder cannot be used; nothing was trained.
     """
-    recipe = find_recipe(config.trainer)
-    checked = check_settings(config)
-    config = replace(checked.config, threads=use_threads(config.threads))
-    with console.status(READING):
-        composed = recipe.compose(config)
-    folder = create_folder(run, config.trainer, checked.taken)
-    with locked(folder) as held, mirrored(config, held, console) as mirror:
-        write_config(config, held.config)
-        say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
-        return train(composed, held, console, first=True, mirror=mirror, on_round=on_round)
+    voice = Voice(console, [*listeners])
+    with voice.ending():
+        recipe = find_recipe(config.trainer)
+        checked = check_settings(config)
+        config = replace(checked.config, threads=use_threads(config.threads))
+        if profile is not None:
+            check_profiled(profile, 0, config.rounds)
+        listen_(voice, config)
+        with console.status(READING):
+            composed = recipe.compose(config)
+        folder = create_folder(run, config.trainer, checked.taken)
+        with locked(folder) as held, mirrored(config, held, voice) as mirror:
+            write_config(config, held.config)
+            voice.listeners.append(RunLog(held.log))
+            say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
+            return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
 
 
 def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
@@ -87,7 +99,9 @@ def resume(
     console: Console,
     *,
     into: Path | None = None,
+    listeners: Sequence[Listener] = (),
     on_round: OnRound | None = None,
+    profile: range | None = None,
     **changes: Any,  # noqa: ANN401
 ) -> Outcome:
     """Go on with a run from its newest intact checkpoint, bit for bit.
@@ -96,7 +110,9 @@ def resume(
         run: its folder, or the URL at which it is mirrored.
         console: where it is shown.
         into: folder for a run that is brought from a URL; None takes `runs/NAME`.
+        listeners: told of each event, besides the run's own log.
         on_round: called after each round.
+        profile: rounds that are recorded with torch's profiler.
         changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
 
     Raises:
@@ -104,17 +120,30 @@ def resume(
         MemoryLimitError: the run does not fit its budget or this machine.
         CheckpointError: there is no intact checkpoint, or configuration or data are not those of the checkpoint.
     """
-    if is_url(run):
-        changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
-        with console.status(f"bringing {run} to this machine …"):
-            run = fetch_run(str(run), into, lambda line: say(console, f"[yellow]{escape(line)}")).path
-    folder = open_folder(Path(run))
-    with locked(folder) as held:
-        config = changed(read_config(folder), changes)
-        check_trackers(config)
-        use_threads(config.threads)
-        with mirrored(config, held, console) as mirror:
-            return _continue(config, held, console, mirror, on_round)
+    voice = Voice(console, [*listeners])
+    with voice.ending():
+        if is_url(run):
+            changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
+            # What a bucket names is not run on this machine: whoever can write there could run anything.
+            changes["on_event"] = changes.get("on_event") or ""
+            with console.status(f"bringing {run} to this machine …"):
+                run = fetch_run(str(run), into, voice.say).path
+        folder = open_folder(Path(run))
+        with locked(folder) as held:
+            config = changed(read_config(folder), changes)
+            check_trackers(config)
+            check_command(config.on_event)
+            use_threads(config.threads)
+            listen_(voice, config)
+            voice.listeners.append(RunLog(held.log))
+            with mirrored(config, held, voice) as mirror:
+                return _continue(config, held, voice, mirror=mirror, on_round=on_round, profile=profile)
+
+
+def listen_(voice: Voice, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
+    """Have the user's command told of events, where there is one."""
+    if config.on_event.strip():
+        voice.listeners.append(EventCommand(config.on_event, voice.say))
 
 
 def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -133,26 +162,30 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
 def _continue(
     config: Any,  # noqa: ANN401
     folder: RunFolder,
-    console: Console,
+    voice: Voice,
+    *,
     mirror: MirrorLike,
     on_round: OnRound | None,
+    profile: range | None,
 ) -> Outcome:
     word = find_recipe(config.trainer).layout.rounds
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
-        say(console, "the run was stopped before its first checkpoint: it begins at the start")
+        voice.say("the run was stopped before its first checkpoint: it begins at the start", style="")
         write_config(config, folder.config)
-        with console.status(READING):
+        with voice.console.status(READING):
             composed = find_recipe(config.trainer).compose(config)
-        return train(composed, folder, console, first=True, mirror=mirror, on_round=on_round)
-    with console.status(READING):
-        composed, manifest = restore_run(config, folder, lambda line: say(console, f"[yellow]{escape(line)}"))
+        return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
+    with voice.console.status(READING):
+        composed, manifest = restore_run(config, folder, voice.say)
     if config.rounds < manifest.round:
         raise ConfigError(f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give that or more.")
+    if profile is not None:
+        check_profiled(profile, manifest.round, config.rounds)
     write_config(config, folder.config)
     mirror.offer(manifest.file)
     done = f"{manifest.round} of {config.rounds} {word} done"
-    say(console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
-    return train(composed, folder, console, first=False, mirror=mirror, on_round=on_round)
+    say(voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
+    return train(composed, folder, voice, first=False, mirror=mirror, on_round=on_round, profile=profile)
 
 
 def restore_run(
@@ -193,9 +226,9 @@ def describe(composed: Run) -> str:
     return f"{composed.describe()}, {composed.device}, {threads} thread{'s' if threads > 1 else ''}"
 
 
-def name(folder: RunFolder) -> str:
-    """The folder as it is called now, for a line of the console."""
-    return escape(str(folder.named.path))
+def again(folder: RunFolder) -> str:
+    """The command that goes on with the run, by the name that its folder has now."""
+    return f"flatwater resume {folder.named.path}"
 
 
 def say(console: Console, line: str) -> None:
@@ -206,50 +239,89 @@ def say(console: Console, line: str) -> None:
 def train(
     composed: Run,
     folder: RunFolder,
-    console: Console,
+    voice: Voice,
     *,
     first: bool,
     mirror: MirrorLike,
     on_round: OnRound | None = None,
+    profile: range | None = None,
 ) -> Outcome:
     """Train a composed run in its folder to its end, or until it is stopped.
 
     Args:
         composed: new, or restored.
         folder: its files, as `locked` gives them.
-        console: where it is shown.
+        voice: shows it, and tells of it.
         first: whether there is no checkpoint yet, so that one of the beginning is written.
         mirror: takes each checkpoint; the caller closes it.
         on_round: called after each round.
+        profile: rounds that are recorded with torch's profiler.
     """
-    trainer, config, plan = composed.trainer, composed.config, composed.plan
+    trainer, config, plan, console = composed.trainer, composed.config, composed.plan, voice.console
     layout = find_recipe(config.trainer).layout
     write_object(folder.plan, json.dumps(plan.to_json(), indent=1).encode() + b"\n")
-    say(console, in_short(plan))
+    tell_of_start(composed, folder, voice, first=first)
     keep_freed_memory()
     with (
         stop_on_signals(console) as stop,
         ConsoleTable(config.rounds, console, layout, done=trainer.progress.round) as table,
     ):
-        watcher = build_watcher(composed, folder, table, console=console, stop=stop, mirror=mirror, on_round=on_round)
+        watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, on_round=on_round)
         try:
-            if first:
-                watcher.save()
+            watcher.begin_(save=first, recorded=profile or range(0))
             finished = train_(trainer, config.rounds, watcher)
             if not finished:
                 watcher.save()
                 watcher.explain()
         except RunError:
-            say(console, f"the run ends here. Once that is mended, go on with: flatwater resume {name(folder)}")
+            voice.say(f"the run ends here. Once that is mended, go on with: {again(folder)}", style="")
             raise
         finally:
             watcher.close()
-    if not finished:
-        say(console, f"stopped. Go on with: flatwater resume {name(folder)}")
-        return Outcome(
-            folder.named, finished=False, exit_code=BUDGET_EXIT if watcher.contract.breach else stop.exit_code
-        )
-    with console.status("playing what was trained against the baselines …"):
-        composed.write_result(folder)
-    mirror.unhurried()
-    return Outcome(folder.named, finished=True, exit_code=0)
+    if finished:
+        with console.status("playing what was trained against the baselines …"):
+            composed.write_result(folder)
+        mirror.unhurried()
+    else:
+        say(console, escape(f"stopped. Go on with: {again(folder)}"))
+    code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
+    return ended(Outcome(folder.named, finished=finished, exit_code=code), composed, voice)
+
+
+def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:
+    """Say what the run will hold, and tell the listeners what begins; the console has shown the rest."""
+    say(voice.console, in_short(composed.plan))
+    config, done, path = composed.config, composed.trainer.progress.round, folder.named.path
+    word = find_recipe(config.trainer).layout.rounds
+    begun = "new run" if first else f"resumed at {done} of {config.rounds} {word}"
+    voice.tell(
+        "start",
+        f"{begun}, {path}: {describe(composed)}. {in_short(composed.plan)}",
+        run=str(path.absolute()),
+        name=path.absolute().name,
+        trainer=config.trainer,
+        tag=config.tag,
+        resumed=not first,
+        done=done,
+        rounds=config.rounds,
+        budget=composed.plan.budget_bytes,
+        pid=os.getpid(),
+        versions=versions(),
+    )
+
+
+def ended(outcome: Outcome, composed: Run, voice: Voice) -> Outcome:
+    """Tell the listeners how the run ended, and return that."""
+    config, done = composed.config, composed.trainer.progress.round
+    how = "finished" if outcome.finished else f"stopped, go on with: {again(outcome.folder)}"
+    voice.tell(
+        "end",
+        f"{how} ({done} of {config.rounds} {find_recipe(config.trainer).layout.rounds}, exit code {outcome.exit_code})",
+        run=str(outcome.folder.path.absolute()),
+        finished=outcome.finished,
+        exit_code=outcome.exit_code,
+        done=done,
+        rounds=config.rounds,
+        result=json.loads(outcome.folder.result.read_text()) if outcome.finished else None,
+    )
+    return outcome

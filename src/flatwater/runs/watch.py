@@ -5,22 +5,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.metrics.alarms import news_, tell
-from flatwater.metrics.console import FIRST, ConsoleTable
+from flatwater.metrics.alarms import Alarm, by_kind, news_, tell
+from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
+from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import Sink, write_all
 from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
 from flatwater.runs.efforts import Efforts, steps_per_second
+from flatwater.runs.events import Voice
 from flatwater.runs.facts import facts, versions
+from flatwater.runs.findings import headline
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.machine import release_freed_memory
+from flatwater.runs.profiling import Profiler
 from flatwater.runs.recipe import find_recipe
 from flatwater.runs.run import Run
 from flatwater.runs.signals import Stop
@@ -47,7 +51,7 @@ class RunWatcher:
     composed: Run
     folder: RunFolder
     table: ConsoleTable
-    console: Console
+    voice: Voice
     stop: Stop
     mirror: MirrorLike
     contract: Contract
@@ -63,6 +67,10 @@ class RunWatcher:
     """Of the current round. Saving counts to the round after: its own row is on the disk by then."""
     place: Path = field(init=False)
     """Where the folder was when that was last looked at."""
+    profiler: Profiler | None = None
+    """Records rounds that the user wants recorded."""
+    heard: bool = False
+    """Whether the signal that ends the run was told of."""
 
     def __post_init__(self) -> None:
         """Begin where the folder was found."""
@@ -72,6 +80,8 @@ class RunWatcher:
         """Count the step to its phase and move the bar."""
         self.efforts.count_(phase, ends=done == total)
         self.table.phase(phase, done, total)
+        if self.profiler is not None:
+            self.profiler.stepped(phase, done, total)
 
     def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Record the round, then save a checkpoint.
@@ -91,44 +101,76 @@ class RunWatcher:
         self.ledger.write(round_, record)
         self.journal.write(round_, self.composed.record())
         self.table.round(numbers, in_words(record))
+        self.tell_of_round(round_, numbers)
         self.tell_of_mirror()
         self.tell(round_, grown)
-        if found:
-            self.alarms.write(round_, {"alarms": [f"{a.kind}: {a.message}" for a in found]})
-            for line in tell(news_(self.told, found)):
-                self.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
+        self.tell_of_alarms(round_, found)
         self.efforts.count_("settle")
         self.save()
         if self.on_round is not None:
             self.on_round(Round(round_, self.composed.config.rounds, numbers, self.stop.ask_))
+        if self.profiler is not None:
+            self.profiler.settled_(round_)
         self.efforts.count_("save")
+
+    def begin_(self, *, save: bool, recorded: range) -> None:
+        """Save a checkpoint of the beginning, where there is none, and record rounds that the user wants recorded."""
+        if save:
+            self.save()
+        if recorded:
+            trainer, phases = self.composed.trainer, [phase.name for phase in self.composed.trainer.phases]
+            self.profiler = Profiler(recorded, self.folder.profile, self.composed.device, phases, self.voice)
+            self.profiler.begin_(trainer.progress.round + 1)
+
+    def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
+        """Tell the listeners the round's numbers; the table has shown them."""
+        recipe, rounds, left = find_recipe(self.composed.config.trainer), self.composed.config.rounds, self.table.left()
+        curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
+        shown = [f"{title} {value:.4g}" for title, value in curves.items()]
+        shown += [f"{numbers[RESIDENT.name] / 1e6:.0f} MB", f"{short_duration(left)} left"]
+        line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(shown)}"
+        self.voice.tell("round", line, round=round_, rounds=rounds, left_seconds=left, metrics=dict(numbers))
+
+    def tell_of_alarms(self, round_: int, found: Sequence[Alarm]) -> None:
+        """Write the alarms down, and show what is new, a line for each kind."""
+        if not found:
+            return
+        self.alarms.write(round_, {"alarms": [f"{a.kind}: {a.message}" for a in found]})
+        for alarms in by_kind(news_(self.told, found)):
+            (line,) = tell(alarms)
+            self.voice.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
+            where = [alarm.where for alarm in alarms]
+            self.voice.tell("alarm", line, round=round_, alarm=alarms[0].kind, where=where)
 
     def tell(self, round_: int, findings: Sequence[Finding]) -> None:
         """Write what was found about the run's memory down, and show it."""
         for finding in findings:
             self.findings.write(round_, finding.to_json())
             for line in finding.tell():
-                self.console.print(line, style="yellow", highlight=False, markup=False)
+                self.voice.console.print(line, style="yellow", highlight=False, markup=False)
+            self.voice.tell("finding", f"{headline(finding)}.", round=round_, **finding.to_json())
 
     def tell_of_folder(self) -> None:
         """Say where the run goes on, if somebody has renamed its folder, or put another in its place."""
         now = self.folder.named.path
         if now != self.place:
             self.place = now
-            line = f"the run folder was moved: the run goes on in {now}"
-            self.console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            self.voice.say(f"the run folder was moved: the run goes on in {now}")
 
     def tell_of_mirror(self) -> None:
         """Show how the mirror stands, and what happened there."""
         for line in self.mirror.news():
-            self.console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            self.voice.say(line)
         if line := self.mirror.line():
-            self.console.print(f"{'':>{FIRST}} {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
+            self.voice.console.print(
+                f"{'':>{FIRST}} {line}", style="dim", highlight=False, markup=False, soft_wrap=True
+            )
 
     def explain(self) -> None:
         """Say why the run stops at its budget, and write down what has grown."""
         if self.contract.breach:
-            self.console.print(farewell(self.contract.plan, self.contract.breach), style="yellow", highlight=False)
+            plan, used = self.contract.plan, self.contract.breach
+            self.voice.say(farewell(plan, used), "budget", resident=used, budget=plan.budget_bytes)
             self.tell(self.composed.trainer.progress.round, self.contract.monitor.conclude())
 
     def stopping(self) -> bool:
@@ -137,9 +179,12 @@ class RunWatcher:
             self.save()
             self.efforts.count_("save")
             at = self.composed.trainer.progress
-            self.console.print(
-                f"SIGUSR2: a checkpoint is saved, in round {at.round + 1}; the run goes on", style="yellow"
-            )
+            line = f"SIGUSR2: a checkpoint is saved, in round {at.round + 1}; the run goes on"
+            self.voice.say(line, "signal", signal="SIGUSR2", round=at.round)
+        if self.stop.signal and not self.heard:  # the console was told at once
+            self.heard, name = True, Signals(self.stop.signal).name
+            line = f"{name}: the run stops with a checkpoint"
+            self.voice.tell("signal", line, signal=name, round=self.composed.trainer.progress.round)
         return self.stop.wanted or self.contract.over_budget_()
 
     def save(self) -> None:
@@ -160,9 +205,13 @@ class RunWatcher:
             spared=self.mirror.spared(),
         )
         self.mirror.offer(saved)
+        line = f"checkpoint {saved.stem}{f', within round {progress.round + 1}' if done else ''}"
+        self.voice.tell("saved", line, round=progress.round, step=done, checkpoint=saved.name)
 
     def close(self) -> None:
         """Close the files, and let go of what the run computed on."""
+        if self.profiler is not None:
+            self.profiler.close()
         self.composed.close()
         self.contract.monitor.close()
         for sink in (*self.sinks, self.journal, self.alarms, self.ledger, self.findings):
@@ -174,7 +223,7 @@ def build_watcher(
     folder: RunFolder,
     table: ConsoleTable,
     *,
-    console: Console,
+    voice: Voice,
     stop: Stop,
     mirror: MirrorLike,
     on_round: Callable[[Round], object] | None = None,
@@ -188,18 +237,15 @@ def build_watcher(
             opened.callback(sink.close)
             return sink
 
-        def say(line: str) -> None:
-            console.print(line, style="yellow", highlight=False, markup=False)
-
         metrics = open_(folder.metrics)
-        trackers = open_trackers(composed.config, folder, say, resume_at=at)
+        trackers = open_trackers(composed.config, folder, voice.say, resume_at=at)
         for tracker in trackers:
             opened.callback(tracker.close)
         watcher = RunWatcher(
             composed=composed,
             folder=folder,
             table=table,
-            console=console,
+            voice=voice,
             stop=stop,
             mirror=mirror,
             contract=Contract(

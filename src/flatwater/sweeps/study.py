@@ -262,8 +262,8 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
     storage = RDBStorage(str(URL.create("sqlite", database=str(path.absolute()))))
     study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
     lag = _lag_(study, at_once)
-    study.pruner = LaggingPruner(rounds, lag) if prune else NopPruner()
-    return Study(study, space, seed, lag)
+    pruner = LaggingPruner(rounds, lag) if prune else NopPruner()
+    return Study(optuna.load_study(study_name=NAME, storage=storage, pruner=pruner), space, seed, lag)
 
 
 def _lag_(study: optuna.Study, at_once: int | None) -> int:

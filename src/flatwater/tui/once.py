@@ -1,10 +1,13 @@
-"""The screen printed once, as plain text: for logs, and where the output is no terminal."""
+"""The screen printed once, as plain text or as JSON: for logs and programs, and where the output is no terminal."""
+
+from typing import Any, cast
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from flatwater.metrics.jsonl import plain
 from flatwater.tui import panels
-from flatwater.tui.follow import Followed
+from flatwater.tui.follow import Followed, seconds_left
 
 MOST_OWNERS = 12
 """Owners with a line of their own: a print cannot be scrolled."""
@@ -34,3 +37,29 @@ def print_once(followed: Followed, console: Console, now: float) -> None:
         console.print()
         console.print(Text(title, style="bold"))
         console.print(content)
+
+
+def as_json(followed: Followed, now: float) -> dict[str, Any]:
+    """What is known of the run now, under the names that `train --json` has for it.
+
+    Args:
+        followed: the run.
+        now: seconds since 1970.
+    """
+    line, path = followed.line, followed.folder.path
+    found = {
+        "run": str(path.absolute()),
+        "name": path.absolute().name,
+        "trainer": followed.recipe.name,
+        "state": followed.state,
+        "done": followed.done,
+        "rounds": followed.rounds,
+        "left_seconds": seconds_left(followed, now) if followed.state == "training" else None,
+        "metrics": {name: value for name, value in followed.metrics.items() if name != "round"},
+        "resident": None if line is None else line.resident,
+        "budget": None if line is None else line.budget,
+        "alarms": followed.alarms,
+        "alarm": followed.alarm or None,
+        "findings": [{"round": round_} | finding.to_json() for round_, finding in followed.findings.values()],
+    }
+    return cast("dict[str, Any]", plain(found))

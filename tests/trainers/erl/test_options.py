@@ -127,6 +127,8 @@ ELSEWHERE = {
     "checkpoints.keep_every": "tests/checkpoints",
     "checkpoints.shard_bytes": "tests/checkpoints",
     "mirror": "tests/runs/test_mirror_commands.py",
+    "tag": "tests/runs/test_listing.py",
+    "on_event": "tests/runs/test_events.py",
     "trackers": "tests/runs/test_trackers.py",
     "wandb.project": "tests/metrics/test_wandb.py",
     "wandb.entity": "tests/metrics/test_wandb.py",

@@ -5,10 +5,12 @@ processes are busy: with two torch threads beside one busy process, tiny network
 """
 
 import os
+import platform
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from flatwater.memory.probes.cgroup import quota_cores
 from flatwater.memory.probes.mappings import footprint
@@ -51,6 +53,19 @@ def whole_cores(allowed: int, load: float, quota: float) -> int:
 def allowed_cores() -> set[int]:
     """Numbers of the cores that the affinity mask leaves to this process."""
     return os.sched_getaffinity(0)
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor as it calls itself; where it has no name, its architecture."""
+    names = ("model name", "cpu model", "Hardware", "Processor")  # x86; MIPS; ARM boards
+    try:
+        pairs = [
+            line.split(":", maxsplit=1) for line in cpuinfo.read_text(errors="replace").splitlines() if ":" in line
+        ]
+    except OSError:
+        pairs = []
+    known = {name.strip(): " ".join(value.split()) for name, value in reversed(pairs)}
+    return next((known[name] for name in names if known.get(name)), platform.machine() or "unknown")
 
 
 @dataclass(frozen=True)

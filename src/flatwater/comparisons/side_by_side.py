@@ -1,0 +1,220 @@
+"""Two to eight runs beside each other, read from their folders alone.
+
+Whether one is better than another is not seen from two numbers: where both have traded the same days, the difference of
+their daily returns has an interval, by the block bootstrap of a single result (`recipes/erl/comparison.py`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from statistics import median
+from string import ascii_uppercase
+from typing import Any, cast
+
+import numpy as np
+
+from flatwater.errors import ConfigError
+from flatwater.metrics.jsonl import plain
+from flatwater.recipes.erl.comparison import Difference, difference_of
+from flatwater.reports.records import RunRecords, read_run
+from flatwater.units import format_bytes, format_duration
+
+MOST_RUNS = 8
+"""As many colours as a page has for curves."""
+FEWEST_DAYS = 20
+"""Of a difference with an interval: one block of the bootstrap."""
+ROUNDS_OF_PACE = 8
+NOTHING = "-"
+"""What a run does not have."""
+
+Rows = list[tuple[str, list[str]]]
+"""What a row is about, and its cell for each run."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One of the runs."""
+
+    letter: str
+    """By which tables and charts name it."""
+    named: str
+    """As the user named it."""
+    run: RunRecords
+
+    @property
+    def trained(self) -> Mapping[str, Any]:
+        """The numbers of what was trained; empty where the run has no result."""
+        recipe, result = self.run.recipe, self.run.result
+        found: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
+        return found
+
+
+@dataclass(frozen=True)
+class Against:
+    """One run against the first."""
+
+    letter: str
+    first: str
+    difference: Difference | None
+    """Of the daily returns, in a year; None where they cannot be compared."""
+    days: int
+    reason: str
+    """Why there is no difference; empty where there is one."""
+
+    @property
+    def sentence(self) -> str:
+        """What follows, in words."""
+        if self.difference is None:
+            return f"{self.letter} and {self.first}: no interval, {self.reason}."
+        return f"{self.letter} {self.difference.told(self.first)}, over the same {self.days} days."
+
+
+def check_named(runs: Sequence[str]) -> None:
+    """That runs can be put beside each other.
+
+    Raises:
+        ConfigError: there are too few, too many, or the same twice.
+    """
+    if not 2 <= len(runs) <= MOST_RUNS:  # noqa: PLR2004  (two sides)
+        raise ConfigError(
+            f"compare: the number of runs is {len(runs)}: must be 2 to {MOST_RUNS}. Name so many run folders."
+        )
+    resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]
+    twice = next((run for at, run in enumerate(runs) if resolved[at] in resolved[:at]), None)
+    if twice is not None:
+        raise ConfigError(f"compare: {twice} is given twice. Name each run once.")
+
+
+def read_compared(folders: Mapping[str, Path]) -> list[Compared]:
+    """The runs with their letters, in the order in which they are named.
+
+    Args:
+        folders: where each is, by how the user names it.
+
+    Raises:
+        RunError: one is no run, or damaged.
+    """
+    letters = zip(ascii_uppercase, folders.items(), strict=False)
+    return [Compared(letter, named, read_run(path)) for letter, (named, path) in letters]
+
+
+def setting_rows(runs: Sequence[Compared]) -> Rows:
+    """Each setting that is not the same in all of them, in the order of the file."""
+    flat = [_flat(each.run.config) for each in runs]
+    names = dict.fromkeys(name for settings in flat for name in settings)
+    rows = [(name, [_setting(settings[name]) if name in settings else NOTHING for settings in flat]) for name in names]
+    return [(name, cells) for name, cells in rows if len({*cells}) > 1]
+
+
+def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+    return found
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value) or '""'
+
+
+def number_rows(runs: Sequence[Compared]) -> Rows:
+    """How far each run is, the last value of its curves, and the numbers of its result."""
+    rows: Rows = [
+        ("state", [each.run.state for each in runs]),
+        ("rounds", [f"{each.run.done}/{each.run.rounds}" for each in runs]),
+        ("time a round", [_pace(each.run) for each in runs]),
+        ("resident", [format_bytes(each.run.ledger[-1].resident) if each.run.ledger else NOTHING for each in runs]),
+    ]
+    curves = {metric: title for each in runs for title, metric in each.run.recipe.curves.items()}
+    rows += [(title, [_last(each.run.metrics.get(metric, [])) for each in runs]) for metric, title in curves.items()]
+    numbers = {number.key: number for each in runs for number in each.run.recipe.numbers}
+    for key, number in numbers.items():
+        rows.append((number.title, [_formed(each.trained.get(key), number.form) for each in runs]))
+    against = {each.run.recipe.headline.against: each.run.recipe.headline for each in runs}
+    for who, headline in against.items():
+        others = [(each.run.result or {}).get(each.run.recipe.players, {}).get(who, {}) for each in runs]
+        title = numbers[headline.key].title if headline.key in numbers else headline.title
+        rows.append((f"{who}: {title}", [_formed(row.get(headline.key), headline.form) for row in others]))
+    return [(name, cells) for name, cells in rows if {*cells} != {NOTHING}]
+
+
+def _last(values: Iterable[float]) -> str:
+    known = [value for value in values if isfinite(value)]
+    return f"{known[-1]:.4g}" if known else NOTHING
+
+
+def _formed(value: float | None, form: str) -> str:
+    return NOTHING if value is None else form.format(value)
+
+
+def _pace(run: RunRecords) -> str:
+    times = [run.metrics[name][-ROUNDS_OF_PACE:] for name in run.metrics if name.startswith("time/")]
+    sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
+    return format_duration(median(sums)) if sums else NOTHING
+
+
+def differences(runs: Sequence[Compared]) -> list[Against]:
+    """Each run against the first."""
+    first, *others = runs
+    return [_against(each, first) for each in others]
+
+
+def _against(own: Compared, first: Compared) -> Against:
+    def none(reason: str) -> Against:
+        return Against(own.letter, first.letter, None, 0, reason)
+
+    tables = [each.run.equity for each in (own, first) if each.run.equity is not None]
+    if len(tables) < 2:  # noqa: PLR2004  (two sides)
+        missing = [each.letter for each in (own, first) if each.run.equity is None]
+        return none(f"{' and '.join(missing)} {'have' if len(missing) > 1 else 'has'} no equity.parquet")
+    if not tables[0]["date"].equals(tables[1]["date"]):
+        return none("their equity is of different days")
+    column = first.run.recipe.trained
+    returns = [daily_returns(table[column].to_numpy()) for table in tables if column in table.columns]
+    if len(returns) < len(tables) or len(returns[0]) < FEWEST_DAYS:
+        return none(
+            f"fewer than {FEWEST_DAYS} days" if len(returns) == len(tables) else "they trained different things"
+        )
+    if not all(np.isfinite(each).all() for each in returns):
+        return none("an equity curve has days without a number")
+    return Against(own.letter, first.letter, difference_of(*returns, seed=0), len(returns[0]), "")
+
+
+def daily_returns(equity: np.ndarray) -> np.ndarray:
+    """The change of each day, as a fraction; not a number after a day without equity."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.diff(equity) / equity[:-1])
+
+
+def as_json(runs: Sequence[Compared]) -> dict[str, Any]:
+    """All of it as plain values."""
+    flat, differing = [_flat(each.run.config) for each in runs], [name for name, _ in setting_rows(runs)]
+    found = {
+        "runs": [
+            {
+                "letter": each.letter,
+                "run": each.named,
+                "state": each.run.state,
+                "done": each.run.done,
+                "rounds": each.run.rounds,
+                "settings": {name: settings.get(name) for name in differing},
+                "metrics": {name: column[-1] for name, column in each.run.metrics.items() if column},
+                "result": dict(each.trained) or None,
+            }
+            for each, settings in zip(runs, flat, strict=True)
+        ],
+        "differences": [
+            {
+                "run": one.letter,
+                "against": one.first,
+                "days": one.days,
+                "reason": one.reason or None,
+                "interval": None if one.difference is None else asdict(one.difference),
+            }
+            for one in differences(runs)
+        ],
+    }
+    return cast("dict[str, Any]", plain(found))

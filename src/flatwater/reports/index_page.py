@@ -1,0 +1,72 @@
+"""A page over many runs: a row for each, with a link to its report, and how many are in which state."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from shlex import quote as shell_quoted
+from urllib.parse import quote
+
+from flatwater.reports.document import Tile, document, header, short_bytes
+from flatwater.reports.markup import Html, Section, paragraph, table, tag, text
+from flatwater.runs.folder import RunFolder
+from flatwater.runs.listing import RunLine, score_of
+from flatwater.units import format_bytes
+
+STATES = ("training", "stopped", "finished", "unreadable")
+
+
+def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> str:
+    """The whole page.
+
+    Args:
+        runs: in the order in which they are shown.
+        folder: that holds them.
+        beside: the folder of the page, from which links go.
+        sort: the number by which they are sorted; None where they are not.
+    """
+    sections = [Section(title="Runs", blocks=[*_runs(runs, folder, beside, sort)])]
+    problems = [f"{run.name}: {run.problem}" for run in runs if run.problem]
+    if problems:
+        sections.append(Section(title="Unreadable", blocks=[paragraph(problem) for problem in problems]))
+    said = f"{folder.resolve()}{'' if sort is None else f' · sorted by {sort}, the highest first'}"
+    top = header(f"{len(runs)} runs", said, _tiles(runs), sections)
+    written = f"Written by Flatwater from the runs' folders, {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}."
+    return document(f"{len(runs)} runs", top, sections, written)
+
+
+def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
+    count = Counter(run.state for run in runs)
+    for state in STATES:
+        if count[state]:
+            yield state, str(count[state]), "", "bad" if state == "unreadable" else ""
+    yield "together", short_bytes(sum(run.bytes for run in runs)), "on the disk", ""
+
+
+def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Html]:
+    titles = ("run", "trainer", "state", "tags", "rounds", sort or "score", "size", "last change")
+    yield table(titles, [_row(run, folder, beside, sort) for run in runs], words=4)
+    without = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
+    if without:
+        command = f"flatwater report {shell_quoted(str(folder / without[0]))}"
+        runs_said = "1 run has" if len(without) == 1 else f"{len(without)} runs have"
+        said = f"{runs_said} no report yet, and so no link. It is written by: "
+        yield paragraph([said, tag("code", command)], class_="reading")
+
+
+def _row(run: RunLine, folder: Path, beside: Path, sort: str | None) -> tuple[str | Html, ...]:
+    report = RunFolder(folder / run.name).report
+    name: str | Html = run.name
+    if report.is_file():
+        name = tag("a", run.name, href=quote(os.path.relpath(report.resolve(), beside)))
+    return (
+        name,
+        run.trainer,
+        tag("span", run.state, class_=f"state {run.state}"),
+        text(", ".join(run.tag)),
+        f"{run.done}/{run.rounds}",
+        score_of(run, sort),
+        format_bytes(run.bytes),
+        run.changed,
+    )
