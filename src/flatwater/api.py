@@ -157,19 +157,20 @@ def plan(recipe: str = "erl", *, config: Path | str | None = None, **settings: A
     return checked_plan(configured(recipe, config, settings))[1]
 
 
-def evaluate(run: Path | str, *, holdout: bool = False) -> dict[str, Any]:
+def evaluate(run: Path | str, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
     """Play what a run has trained, of its newest checkpoint, against what it is compared with.
 
     Args:
         run: its folder, or the URL at which it is mirrored.
         holdout: on days or episodes that no part of training has seen. Each look is logged: one that is looked at
             often is none.
+        changes: `panel`, where that of a run of traders lies now; it may have newer days, which are left out.
 
     Raises:
         FlatwaterError: there is no run, or nothing to be judged yet.
     """
     with _threads_kept():
-        return evaluate_run(run, holdout=holdout, say=lambda _: None)
+        return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
 
 
 def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)

@@ -35,7 +35,8 @@ class Resume:
     """Processes that compute from here on, of a run of traders: the numbers are the same. 0 takes one for each free
     core. Left out: as many as before."""
     panel: str | None = None
-    """Where the panel lies now; it must have the same content. Left out: where it was."""
+    """Where the panel lies now. It may have newer days than the run began with, which are left out. Left out: where it
+    was."""
 
     def __call__(self) -> int:
         """Train on, then show the result."""

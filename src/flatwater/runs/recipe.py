@@ -105,6 +105,11 @@ class Recipe:
     prepare: Callable[[Any], Any] = lambda config: config
     """The settings as they are kept, so that the run can be resumed from anywhere."""
 
+    begun_on: Callable[[Any, Any, Mapping[str, Any]], Any] = lambda config, *_: config
+    """The settings with which a run is composed again, from those that are given, those in its folder, and what its
+    checkpoint says of its data: data that have gained days since are cut to those that it began with. Left out: those
+    that are given."""
+
     layout: "Layout"
     """How the terminal shows its rounds."""
     curves: Mapping[str, str]

@@ -37,6 +37,7 @@ ERL = Recipe(
     prepare=later("flatwater.recipes.erl.run:prepare"),
     plan=later("flatwater.recipes.erl.run:plan"),
     compose=later("flatwater.recipes.erl.run:compose"),
+    begun_on=later("flatwater.recipes.erl.market:begun_on"),
     policy=later("flatwater.recipes.erl.trader:trader_of"),
     elsewhere="evolve",
     layout=LAYOUT,
