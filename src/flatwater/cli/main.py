@@ -41,6 +41,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
         "flatwater.cli.orders:OrdersCommand",
         "say what a trained trader buys and sells after the newest day",
     ),
+    ("backtest",): ("flatwater.cli.backtest:BacktestCommand", "play what a run has trained over days of your choice"),
     ("export",): ("flatwater.cli.export:Export", "write a trained trader as one file that torch alone can run"),
     ("checkpoints",): ("flatwater.cli.checkpoints:Checkpoints", "list a run's checkpoints and check them"),
     ("mirror",): ("flatwater.cli.mirror:MirrorCommand", "send what a run's mirror does not have yet"),

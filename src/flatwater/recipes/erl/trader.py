@@ -1,7 +1,7 @@
 """The champion of a run, to be used: prices in, orders out. It keeps its weights, its scales and its rules, no run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
@@ -18,7 +18,9 @@ from flatwater.panel.features import find_features, observed
 from flatwater.panel.locate import load_panel
 from flatwater.panel.normalise import Statistics, observation_panel, statistics
 from flatwater.panel.panel import Panel, choose_instruments
+from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, play_backtest
 from flatwater.recipes.erl.run import ErlRun
+from flatwater.trainers.erl.config import ErlConfig
 from flatwater.trainers.erl.play import to_orders
 from flatwater.trainers.erl.setup import build_setup
 from flatwater.trainers.erl.state import has_champion
@@ -40,12 +42,26 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class Past:
+    """What a trader owes itself to."""
+
+    generations: int
+    """Of its run."""
+    learnt: str
+    """The last training day, ISO."""
+    chosen: str
+    """The last walk-forward day, on which the champion was chosen."""
+    ended: str
+    """The last day of the run's panel: those after `chosen` are its holdout."""
+
+
+@dataclass(frozen=True)
 class Trader:
     """A policy with the scales and the rules that it was trained with."""
 
-    config: TradingConfig
-    features: tuple[str, ...]
-    """That it observes."""
+    settings: ErlConfig
+    """That it was trained with."""
+    past: Past
     instruments: tuple[str, ...]
     """[N] columns that it was trained on, in their order."""
     investable: tuple[str, ...]
@@ -54,6 +70,16 @@ class Trader:
     """Of the training days."""
     actor: TraderActor
     weights: Float[Tensor, "1 n"]
+
+    @property
+    def config(self) -> TradingConfig:
+        """The rules that it trades by."""
+        return self.settings.env
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """That it observes."""
+        return self.settings.observation_features
 
     @property
     def _params(self) -> Params:
@@ -83,7 +109,7 @@ class Trader:
         if not 0 <= money < float("inf"):
             raise ConfigError(f"cash = {cash}: must be 0 or more")
         panel = self.panel_of(prices)
-        observations, market = self._market(panel)
+        observations, market = self.market_of(panel)
         evening = Evening(market, self.investable, panel.dates, self.config)
         sales, holdings = settle(evening, positions)
         action = self._act(self._window(observations)[None], self._account(holdings))[0]
@@ -100,7 +126,7 @@ class Trader:
             orders: of their newest day.
             instrument: one of `investable`.
         """
-        observations, _ = self._market(self.panel_of(prices))
+        observations, _ = self.market_of(self.panel_of(prices))
         window, own = self._window(observations), self.instruments.index(instrument)
         shown = [window]
         for feature in range(len(self.features)):
@@ -142,7 +168,24 @@ class Trader:
             raise DataError(f"{len(chosen.dates)} days of prices: the trader looks at the last {context}. Give more.")
         return chosen
 
-    def _market(self, panel: Panel) -> tuple[Tensor, Market]:
+    def backtest(self, prices: Path | str | Panel, first: str | None = None, last: str | None = None) -> Backtest:
+        """Play a stretch of days against the baselines, by the simulator's rules: as `flatwater backtest` does.
+
+        Args:
+            prices: as of `orders`.
+            first: ISO date of the first day that is played. Left out: the first one after those that the champion was
+                chosen on.
+            last: of the last one. Left out: the newest.
+
+        Raises:
+            DataError: the prices cannot be used, or have too few such days.
+            ConfigError: a date is none.
+        """
+        panel = self.panel_of(prices)
+        return play_backtest(self, panel, find_days(self, panel, first, last), known_truth(prices, panel))
+
+    def market_of(self, panel: Panel) -> tuple[Tensor, Market]:
+        """What it observes [N, T, F'], and the prices, of a panel that `panel_of` gave."""
         observations = torch.empty(len(panel.instruments), len(panel.dates), len(self.features))
         observation_panel(panel, self.features, self.statistics, observations)
         return observations, build_market(panel, observations, torch.device("cpu"))
@@ -167,6 +210,11 @@ class Trader:
         return to_orders(self.config.trade, action[0])
 
 
+def portable(config: ErlConfig) -> ErlConfig:
+    """The settings without those of the run: what a trader keeps of them."""
+    return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
+
+
 def trader_of(run: ErlRun) -> Trader:
     """The champion of a run that was restored.
 
@@ -179,9 +227,15 @@ def trader_of(run: ErlRun) -> Trader:
     weights = run.trainer.run.learner.actor[-1:].clone().cpu()
     cpu = torch.device("cpu")
     actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
+    dates, splits = panel.dates, setup.splits
     return Trader(
-        config=config.env,
-        features=config.observation_features,
+        settings=portable(config),
+        past=Past(
+            generations=run.trainer.progress.round,
+            learnt=str(dates[splits.train.stop - 1]),
+            chosen=str(dates[splits.validation.stop - 1]),
+            ended=str(dates[-1]),
+        ),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),
         statistics=statistics(panel, config.observation_features, range(setup.splits.train.stop)),
