@@ -31,6 +31,7 @@ from flatwater.reports.results import result_table
 from flatwater.runs.checking import checked_plan
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.folder import RunFolder, open_folder
+from flatwater.runs.portable import read_policy
 from flatwater.runs.recipe import Recipe, find_recipe, recipe_in, recipe_of
 from flatwater.runs.results import read_result
 from flatwater.runs.session import Outcome, read_config, restore_run
@@ -174,14 +175,17 @@ def evaluate(run: Path | str, *, holdout: bool = False, **changes: Any) -> dict[
 
 
 def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """What a run has trained, to be used: a policy with `act` (`ppo`, `teach`), or a trader with `orders` (`erl`).
+    """What a run has trained, to be used: a policy with `act`; of `erl` a trader, which has `orders` as well.
 
     Args:
-        run: its folder.
+        run: its folder, or a .safetensors file that `flatwater export` wrote.
 
     Raises:
-        FlatwaterError: there is no run or no intact checkpoint, or its recipe gives nothing to be used yet.
+        FlatwaterError: there is no run or no intact checkpoint, its recipe gives nothing to be used yet, or the file
+            holds no policy.
     """
+    if Path(run).is_file():
+        return read_policy(Path(run))
     folder = open_folder(Path(run))
     config = read_config(folder)
     recipe = find_recipe(config.trainer)

@@ -288,9 +288,9 @@ def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str
 
 ALONE = """
 import json, sys, torch
-files = {"trader.json": ""}
+files = {"about.json": ""}
 program = torch.export.load(sys.argv[1], extra_files=files)
-about = json.loads(files["trader.json"])
+about = json.loads(files["about.json"])
 action = program.module()(*torch.load(sys.argv[2]))
 assert not [name for name in sys.modules if name.startswith("flatwater")]
 print(json.dumps({"about": about, "action": action.tolist()}))
@@ -316,15 +316,47 @@ def test_an_exported_trader_acts_alike_where_there_is_no_flatwater(
         action = found["action"][0][found["about"]["investable"].index(name)]
         assert action[0] == pytest.approx(coefficient, abs=1e-6)
     assert len(ranking) == 5
-    assert main(["export", str(runs[kind]), "--to", str(tmp_path / "x.onnx")]) == 2
+
+
+@pytest.mark.parametrize("kind", ["hindsight", "ddpg"])
+def test_a_trader_from_its_weights_trades_alike_without_the_run(
+    kind: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, prices = tmp_path / "champion.safetensors", TINY["panel"]
+    assert main(["export", str(runs[kind]), "--to", str(file)]) == 0
+    trader, original = fw.load(file), fw.load(runs[kind])
+    assert trader.orders(prices) == original.orders(prices)
+    features = original.features_of(prices)
+    account = None if kind == "hindsight" else np.zeros((6, 3))
+    action = trader.act(features, account)
+    assert np.array_equal(action, original.act(features))
+    assert np.array_equal(trader.act(features[None], account)[0], action)
+    for name, coefficient in original.orders(prices).ranking:
+        assert action[original.investable.index(name), 0] == pytest.approx(coefficient, abs=1e-6)
+    assert trader.backtest(prices).result == original.backtest(prices).result
+    capsys.readouterr()
+    assert main(["backtest", str(file)]) == 2
+    assert "has no prices of its own" in capsys.readouterr().err
+    assert main(["backtest", str(file), "--prices", prices]) == 0
+    assert (tmp_path / "champion-backtest-2001-07-16-2001-11-30" / "result.json").is_file()
+
+
+def test_features_of_another_shape_are_refused(runs: dict[str, Path]) -> None:
+    trader = fw.load(runs["ddpg"])
+    with pytest.raises(ConfigError, match=r"features = an array \[3\]: wanted is \[6, 20, 7\]"):
+        trader.act(np.zeros(3))
+    with pytest.raises(ConfigError, match=r"account = an array \[2, 3\]: wanted is \[1, 6, 3\]"):
+        trader.act(np.zeros((6, 20, 7)), np.zeros((2, 3)))
+    with pytest.raises(ConfigError, match="does not see it"):
+        fw.load(runs["hindsight"]).act(np.zeros((6, 20, 7)), np.zeros((6, 3)))
 
 
 def test_what_is_no_trader_has_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = fw.train("ppo", run=tmp_path / "ppo", rounds=1, envs=2, block=16, evaluation={"envs": 2}, quiet=True)
     assert main(["orders", str(run.path), "--prices", "synthetic:2x60"]) == 2
     assert "Orders are those of `train erl`" in capsys.readouterr().err
-    assert main(["export", str(run.path), "--to", str(tmp_path / "x.pt2")]) == 2
-    assert "only traders can be exported" in capsys.readouterr().err
+    assert main(["backtest", str(run.path), "--prices", "synthetic:2x60"]) == 2
+    assert "Backtests are those of `train erl`" in capsys.readouterr().err
     assert main(["orders", str(tmp_path / "none"), "--prices", "x"]) == 2
     assert main(["orders", str(run.path), "--prices", "x", "--after", str(tmp_path / "held.txt")]) == 2
     assert "must end in .csv" in capsys.readouterr().err

@@ -32,7 +32,7 @@ class OrdersCommand:
     """
 
     run: Annotated[str, tyro.conf.Positional]
-    """The run's folder."""
+    """The run's folder, or a .safetensors file of `flatwater export`."""
     prices: str | None = None
     """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
     positions: Path | None = None
@@ -111,10 +111,17 @@ def load_trader(run: str, what: str) -> "Trader":
 
 
 def prices_of(run: str) -> str | None:
-    """The panel that a run was trained on, as `--panel` names it."""
+    """The panel that a run was trained on, as `--panel` names it.
+
+    Raises:
+        ConfigError: it is a file, which has none.
+    """
+    from flatwater.errors import ConfigError
     from flatwater.runs.folder import open_folder
     from flatwater.runs.session import read_config
 
+    if Path(run).is_file():
+        raise ConfigError(f"{run}: an exported trader has no prices of its own. Give them with --prices.")
     panel: str | None = read_config(open_folder(Path(run))).panel
     return panel
 

@@ -137,6 +137,9 @@ class Recipe:
     curves, and the table of its result."""
     policy: Callable[[Any], Any] | None = None
     """From a restored run to what it has trained, to be used by `flatwater.load`. Left out: it cannot be."""
+    rebuild: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
+    """From the header and the tensors of a .safetensors file back to that policy (`runs/portable.py`). Left out: it is
+    written to none."""
     elsewhere: str = ""
     """The recipe that stands for this one where the setting `env` names an environment, as in `train erl --env X`. Left
     out: `env` is a setting of its own, or none."""

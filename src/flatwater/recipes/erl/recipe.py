@@ -39,6 +39,7 @@ ERL = Recipe(
     compose=later("flatwater.recipes.erl.run:compose"),
     begun_on=later("flatwater.recipes.erl.market:begun_on"),
     policy=later("flatwater.recipes.erl.trader:trader_of"),
+    rebuild=later("flatwater.recipes.erl.trader:rebuild_trader"),
     elsewhere="evolve",
     layout=LAYOUT,
     curves={"fitness, mean": "fitness/mean", "champion": "validation/champion"},

@@ -1,25 +1,34 @@
 """The champion of a run, to be used: prices in, orders out. It keeps its weights, its scales and its rules, no run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from flatwater.algorithms.api import find_algorithm
+from flatwater.config.toml import from_mapping
 from flatwater.envs.trading.config import TradingConfig
 from flatwater.envs.trading.market import Market, build_market
 from flatwater.envs.trading.orders import Evening, Holding, Orders, Position, decide, settle
+from flatwater.envs.world import Array
 from flatwater.errors import ConfigError, DataError
-from flatwater.nets.stack import Params, views
-from flatwater.nets.trader import ACCOUNT_PARTS, MarketObs, TraderActor
+from flatwater.nets.stack import Params, joined, views
+from flatwater.nets.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
 from flatwater.panel.features import find_features, observed
 from flatwater.panel.locate import load_panel
 from flatwater.panel.normalise import Statistics, observation_panel, statistics
 from flatwater.panel.panel import Panel, choose_instruments
 from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, play_backtest
+from flatwater.recipes.erl.portable import DEVIATION, MEAN, TraderModule, portable_trader
 from flatwater.recipes.erl.run import ErlRun
+from flatwater.runs.portable import Portable
+from flatwater.storage.content import fitted
 from flatwater.trainers.erl.config import ErlConfig
 from flatwater.trainers.erl.play import to_orders
 from flatwater.trainers.erl.setup import build_setup
@@ -81,9 +90,54 @@ class Trader:
         """That it observes."""
         return self.settings.observation_features
 
+    @cached_property
+    def module(self) -> TraderModule:
+        """The network with its scales and its bounds."""
+        return TraderModule(self.actor, self.weights, self.statistics, self.config.trade)
+
     @property
     def _params(self) -> Params:
         return views(self.weights, self.actor.layout)
+
+    def act(self, features: Array | Tensor, account: Array | Tensor | None = None) -> Array:
+        """The coefficient and the sale target, in percent, of each instrument that can be bought: [K, 2].
+
+        Args:
+            features: [N, C, F'] as of `features_of`, or [B, N, C, F'] of several days, which gives [B, K, 2].
+            account: [K, 3] or [B, K, 3], where the trader sees it: held or not, share of the holding time that has
+                passed, gain as a fraction. Left out: nothing is held.
+
+        Raises:
+            ConfigError: one has another shape than those that were learned from.
+        """
+        seen, context = np.array(features, np.float64), self.config.episode.context
+        shape = (len(self.instruments), context, len(self.features))
+        rows = seen[None] if seen.shape == shape else seen
+        if rows.shape[1:] != shape:
+            raise ConfigError(
+                f"features = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of several days"
+            )
+        held = self._held(account, len(rows))
+        with torch.no_grad():
+            found: Array = self.module(torch.from_numpy(rows), held).numpy()
+        return found[0] if seen.shape == shape else found
+
+    def _held(self, account: Array | Tensor | None, days: int) -> Float[Tensor, "B K 3"] | None:
+        shape = (days, len(self.investable), ACCOUNT_PARTS)
+        if not self.config.account_observation:
+            if account is not None:
+                raise ConfigError("account is given: this trader does not see it. Leave it out.")
+            return None
+        if account is None:
+            return torch.zeros(shape)
+        given = np.array(account, np.float32)
+        if given.shape not in {shape, shape[1:]} or (given.ndim < len(shape) and days > 1):
+            raise ConfigError(f"account = an array {list(given.shape)}: wanted is {list(shape)}")
+        return torch.from_numpy(given).view(shape)
+
+    def portable(self) -> Portable:
+        """The trader without its run, to be exported."""
+        return portable_trader(self)
 
     def orders(
         self,
@@ -210,7 +264,7 @@ class Trader:
         return to_orders(self.config.trade, action[0])
 
 
-def portable(config: ErlConfig) -> ErlConfig:
+def kept_settings(config: ErlConfig) -> ErlConfig:
     """The settings without those of the run: what a trader keeps of them."""
     return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
 
@@ -229,7 +283,7 @@ def trader_of(run: ErlRun) -> Trader:
     actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
     dates, splits = panel.dates, setup.splits
     return Trader(
-        settings=portable(config),
+        settings=kept_settings(config),
         past=Past(
             generations=run.trainer.progress.round,
             learnt=str(dates[splits.train.stop - 1]),
@@ -241,4 +295,53 @@ def trader_of(run: ErlRun) -> Trader:
         statistics=statistics(panel, config.observation_features, range(setup.splits.train.stop)),
         actor=actor,
         weights=weights,
+    )
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What an exported trader says besides its tensors."""
+
+    settings: dict[str, Any]
+    past: Past
+    instruments: list[str]
+    investable: list[str]
+
+
+def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trader:
+    """The trader of a .safetensors file.
+
+    Raises:
+        ConfigError: its settings are none.
+        ValueError: header and tensors do not fit each other.
+    """
+    said = fitted(dict(header), _Header)
+    settings = from_mapping(ErlConfig, said.settings, "settings")
+    features, names = settings.observation_features, said.instruments
+    strange = [name for name in said.investable if name not in names]
+    if strange or not said.investable:
+        raise ValueError(f"investable = {said.investable}: must be some of the instruments")
+    scales = [tensors.get(name) for name in (MEAN, DEVIATION)]
+    if any(each is None or tuple(each.shape) != (len(names), len(features)) for each in scales):
+        raise ValueError(f"{MEAN} and {DEVIATION} must be [{len(names)}, {len(features)}]: instruments x features")
+    mean, deviation = (each.double().numpy() for each in scales if each is not None)
+    trade = settings.env.trade
+    actor, _ = build_trader(
+        settings.net,
+        context=settings.env.episode.context,
+        features=len(features),
+        columns=len(names),
+        investable=torch.tensor([names.index(name) for name in said.investable]),
+        account=settings.env.account_observation,
+        threshold=2 * trade.buy_threshold / trade.coefficient_max - 1,
+        gaussian=find_algorithm(settings.learner).gaussian,
+    )
+    return Trader(
+        settings=settings,
+        past=said.past,
+        instruments=tuple(names),
+        investable=tuple(said.investable),
+        statistics=Statistics(mean=mean, deviation=deviation),
+        actor=actor,
+        weights=joined(tensors, actor.layout),
     )
