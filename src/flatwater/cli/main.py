@@ -42,7 +42,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
         "say what a trained trader buys and sells after the newest day",
     ),
     ("backtest",): ("flatwater.cli.backtest:BacktestCommand", "play what a run has trained over days of your choice"),
-    ("export",): ("flatwater.cli.export:Export", "write a trained trader as one file that torch alone can run"),
+    ("export",): ("flatwater.cli.export:Export", "write what was trained as one file: ONNX, torch, weights"),
     ("checkpoints",): ("flatwater.cli.checkpoints:Checkpoints", "list a run's checkpoints and check them"),
     ("mirror",): ("flatwater.cli.mirror:MirrorCommand", "send what a run's mirror does not have yet"),
     ("prune",): ("flatwater.cli.prune:Prune", "remove all but the newest checkpoints of a run, here or at a URL"),

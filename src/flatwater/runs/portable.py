@@ -235,12 +235,14 @@ def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor]) -> Any:  # no
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what torch's exporters tell their developers."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(before)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)

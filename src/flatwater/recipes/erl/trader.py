@@ -110,7 +110,7 @@ class Trader:
         Raises:
             ConfigError: one has another shape than those that were learned from.
         """
-        seen, context = np.array(features, np.float64), self.config.episode.context
+        seen, context = _array(features, np.float64), self.config.episode.context
         shape = (len(self.instruments), context, len(self.features))
         rows = seen[None] if seen.shape == shape else seen
         if rows.shape[1:] != shape:
@@ -130,7 +130,7 @@ class Trader:
             return None
         if account is None:
             return torch.zeros(shape)
-        given = np.array(account, np.float32)
+        given = _array(account, np.float32)
         if given.shape not in {shape, shape[1:]} or (given.ndim < len(shape) and days > 1):
             raise ConfigError(f"account = an array {list(given.shape)}: wanted is {list(shape)}")
         return torch.from_numpy(given).view(shape)
@@ -262,6 +262,11 @@ class Trader:
             block = None if account is None else account.expand(1, len(windows), -1, -1)
             action = self.actor(self._params, MarketObs(windows[None], block))
         return to_orders(self.config.trade, action[0])
+
+
+def _array(given: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
+    """A copy of its own."""
+    return np.array(given.cpu().numpy() if isinstance(given, Tensor) else given, dtype)
 
 
 def kept_settings(config: ErlConfig) -> ErlConfig:
