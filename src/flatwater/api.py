@@ -31,6 +31,7 @@ from flatwater.reports.results import result_table
 from flatwater.runs.checking import checked_plan
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.folder import RunFolder, open_folder
+from flatwater.runs.portable import export as write_policy
 from flatwater.runs.portable import read_policy
 from flatwater.runs.recipe import Recipe, find_recipe, recipe_in, recipe_of
 from flatwater.runs.results import read_result
@@ -79,9 +80,9 @@ class TrainedRun:
         """Go on, bit for bit, to so many rounds in all; see `resume`."""
         return resume(self.path, rounds, on_round=on_round, quiet=quiet)
 
-    def evaluate(self, *, holdout: bool = False) -> dict[str, Any]:
+    def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
         """Play what was trained again; see `evaluate`."""
-        return evaluate(self.path, holdout=holdout)
+        return evaluate(self.path, holdout=holdout, **changes)
 
     def report(self, out: Path | str | None = None) -> Path:
         """Write the run as one web page; `report.html` in its folder where nothing else is named."""
@@ -194,6 +195,23 @@ def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     with _threads_kept():
         composed, _ = restore_run(config, folder, lambda _: None)
     return recipe.policy(composed)
+
+
+def export(run: Path | str, to: Path | str) -> float:
+    """Write what a run has trained as one file that needs no run; see `flatwater export`.
+
+    Args:
+        run: its folder, or a .safetensors file of this function.
+        to: the file; .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `load`.
+
+    Returns:
+        The largest difference between what was written and what was trained, relative to numbers above 1.
+
+    Raises:
+        FlatwaterError: the run cannot be used, the form cannot hold what it has trained, a package for it is missing,
+            the difference is above 0.00001, or the file cannot be written: nothing is written.
+    """
+    return write_policy(load(run), Path(to))
 
 
 def configured(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -23,16 +23,16 @@ class Export:
 
     def __call__(self) -> int:
         """Load, export, compare."""
-        from flatwater.api import load
+        from flatwater.api import export
         from flatwater.cli.output_file import check_output
         from flatwater.errors import ConfigError
-        from flatwater.runs.portable import FORMS, export
+        from flatwater.runs.portable import FORMS
         from flatwater.terminal import say, terminal
 
         if self.to.suffix not in FORMS:
             raise ConfigError(f"--to {self.to}: the name must end in {', '.join(FORMS)}. Name such a file.")
         check_output("--to", self.to)
         with terminal(errors=True).status("reading the run and exporting what it has trained …"):
-            difference = export(load(self.run), self.to)
+            difference = export(self.run, self.to)
         say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
         return 0

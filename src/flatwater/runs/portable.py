@@ -91,9 +91,11 @@ def export(policy: Policy, file: Path) -> float:
         The largest difference between both on random inputs, relative to numbers above 1.
 
     Raises:
-        ConfigError: the form cannot hold this policy, or a package for it is missing.
+        ConfigError: there is no such form, it cannot hold this policy, or a package for it is missing.
         RunError: the difference is too large, or the file cannot be written.
     """
+    if file.suffix not in FORMS:
+        raise ConfigError(f"{file}: the name must end in {', '.join(FORMS)}. Name such a file.")
     taken = policy.portable()
     with torch.no_grad(), _quiet():
         content, again = FORMS[file.suffix](taken)
