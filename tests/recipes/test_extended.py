@@ -149,6 +149,10 @@ def test_a_recipe_without_a_panel_says_so(tmp_path: Path) -> None:
         (lambda panel: _cut(panel, investable=["S0", "S1", "S2"]), "it lacks the investable instrument S3"),
         (lambda panel: _cut(panel, days=[n for n in range(300) if n != 11]), "it lacks the day 2000-01-18"),
         (lambda panel: changed(panel, 299, "S0", "open", np.nan), "the open of S0 is missing and was"),
+        (
+            lambda panel: changed(changed(panel, 9, "S1", "open", 1), 9, "S1", "close", 2),
+            "the close of S1 is 2 and was",
+        ),
     ],
 )
 def test_what_differs_is_told(change: Any, said: str) -> None:

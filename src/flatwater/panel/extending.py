@@ -62,6 +62,8 @@ def _values(own: Panel, given: Panel, days: slice) -> Iterator[str]:
     if not unlike.any():
         return
     day, column, feature = np.argwhere(unlike)[0]
+    close = own.features.index("close")
+    feature = close if unlike[day, column, close] else feature  # the others often follow from it
     yield (
         f"on {own.dates[days][day]} the {own.features[feature]} of {own.instruments[column]} is "
         f"{_told(has[day, column, feature])} and was {_told(had[day, column, feature])}"
