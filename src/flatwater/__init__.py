@@ -5,7 +5,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _LAZY = {
-    **dict.fromkeys(("TrainedRun", "evaluate", "load", "plan", "resume", "train"), "flatwater.api"),
+    **dict.fromkeys(("TrainedRun", "evaluate", "export", "load", "plan", "resume", "train"), "flatwater.api"),
     "Recipe": "flatwater.runs.recipe",
     "Run": "flatwater.runs.run",
     "ReplayConfig": "flatwater.replay.config",

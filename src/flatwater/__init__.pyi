@@ -1,6 +1,7 @@
 from flatwater.algorithms import adam as adam
 from flatwater.api import TrainedRun as TrainedRun
 from flatwater.api import evaluate as evaluate
+from flatwater.api import export as export
 from flatwater.api import load as load
 from flatwater.api import plan as plan
 from flatwater.api import resume as resume

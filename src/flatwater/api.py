@@ -30,6 +30,8 @@ from flatwater.reports.results import result_table
 from flatwater.runs.checking import checked_plan
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.folder import RunFolder, open_folder
+from flatwater.runs.portable import export as write_policy
+from flatwater.runs.portable import read_policy
 from flatwater.runs.recipe import Recipe, find_recipe, recipe_in, recipe_of
 from flatwater.runs.results import read_result
 from flatwater.runs.session import Outcome, read_config, restore_run
@@ -77,9 +79,9 @@ class TrainedRun:
         """Go on, bit for bit, to so many rounds in all; see `resume`."""
         return resume(self.path, rounds, on_round=on_round, quiet=quiet)
 
-    def evaluate(self, *, holdout: bool = False) -> dict[str, Any]:
+    def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
         """Play what was trained again; see `evaluate`."""
-        return evaluate(self.path, holdout=holdout)
+        return evaluate(self.path, holdout=holdout, **changes)
 
     def report(self, out: Path | str | None = None) -> Path:
         """Write the run as one web page; `report.html` in its folder where nothing else is named."""
@@ -156,30 +158,34 @@ def plan(recipe: str = "erl", *, config: Path | str | None = None, **settings: A
     return checked_plan(configured(recipe, config, settings))[1]
 
 
-def evaluate(run: Path | str, *, holdout: bool = False) -> dict[str, Any]:
+def evaluate(run: Path | str, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
     """Play what a run has trained, of its newest checkpoint, against what it is compared with.
 
     Args:
         run: its folder, or the URL at which it is mirrored.
         holdout: on days or episodes that no part of training has seen. Each look is logged: one that is looked at
             often is none.
+        changes: `panel`, where that of a run of traders lies now; it may have newer days, which are left out.
 
     Raises:
         FlatwaterError: there is no run, or nothing to be judged yet.
     """
     with _threads_kept():
-        return evaluate_run(run, holdout=holdout, say=lambda _: None)
+        return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
 
 
 def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """What a run has trained, to be used: a policy with `act` (`ppo`, `teach`), or a trader with `orders` (`erl`).
+    """What a run has trained, to be used: a policy with `act`; of `erl` a trader, which has `orders` as well.
 
     Args:
-        run: its folder.
+        run: its folder, or a .safetensors file that `flatwater export` wrote.
 
     Raises:
-        FlatwaterError: there is no run or no intact checkpoint, or its recipe gives nothing to be used yet.
+        FlatwaterError: there is no run or no intact checkpoint, its recipe gives nothing to be used yet, or the file
+            holds no policy.
     """
+    if Path(run).is_file():
+        return read_policy(Path(run))
     folder = open_folder(Path(run))
     config = read_config(folder)
     recipe = find_recipe(config.trainer)
@@ -188,6 +194,23 @@ def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     with _threads_kept():
         composed, _ = restore_run(config, folder, lambda _: None)
     return recipe.policy(composed)
+
+
+def export(run: Path | str, to: Path | str) -> float:
+    """Write what a run has trained as one file that needs no run; see `flatwater export`.
+
+    Args:
+        run: its folder, or a .safetensors file of this function.
+        to: the file; .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `load`.
+
+    Returns:
+        The largest difference between what was written and what was trained, relative to numbers above 1.
+
+    Raises:
+        FlatwaterError: the run cannot be used, the form cannot hold what it has trained, a package for it is missing,
+            the difference is above 0.00001, or the file cannot be written: nothing is written.
+    """
+    return write_policy(load(run), Path(to))
 
 
 def configured(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -162,7 +162,7 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             "nonsense",
-            ["no command 'nonsense'. Known: checkpoints, compare, completion, evaluate, export, mirror, orders"],
+            ["no command 'nonsense'. Known: backtest, checkpoints, compare, completion, evaluate, export"],
         ),
         ("train nonsense", ["no command 'train nonsense'. Known: train erl"]),
         ("resume", ["runs: there is no run here that is stopped", "flatwater runs FOLDER"]),

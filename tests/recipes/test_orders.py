@@ -1,12 +1,14 @@
 """Orders: played day by day they are the trades of the simulator, and what cannot be used is refused in words."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -24,8 +26,6 @@ from flatwater.panel.locate import load_panel
 from flatwater.panel.panel import FEATURES, Panel, build_panel, first_days
 from flatwater.recipes.erl.positions import read_positions
 from flatwater.recipes.erl.trader import Trader
-from flatwater.runs.folder import open_folder
-from flatwater.runs.session import read_config, restore_run
 
 TINY: dict[str, Any] = {
     "panel": "synthetic:6x500:signal=0.7",
@@ -68,25 +68,88 @@ def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> l
 
 
 @pytest.mark.parametrize("kind", ["hindsight", "ddpg"])
-def test_the_holdout_day_by_day_is_what_the_simulator_plays(kind: str, runs: dict[str, Path]) -> None:
-    folder = open_folder(runs[kind])
-    run, _ = restore_run(read_config(folder), folder, lambda _: None)
-    score = run._scored(holdout=True)[0]
-    days, settlement = score.days, run.config.env.episode.settlement_days
-    last = str(run.panel.dates[days.stop - 1])
-    wanted = sorted(
-        (str(name), str(date), float(price), float(shares), str(reason))
-        for name, date, price, shares, reason in zip(
-            *(score.trades[column] for column in ("instrument", "exit_date", "exit_price", "shares", "reason")),
-            strict=True,
-        )
-        if str(date) < last
-    )
+def test_a_backtest_of_the_holdout_is_its_evaluation_and_trades_as_the_orders_say(
+    kind: str, runs: dict[str, Path]
+) -> None:
+    trader, panel = fw.load(runs[kind]), load_panel(TINY["panel"])
+    found, known = trader.backtest(TINY["panel"]), fw.evaluate(runs[kind], holdout=True)
+    same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "oracle_share", "importance")
+    assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
+
+    columns = ("instrument", "exit_date", "exit_price", "shares", "reason")
+    wanted = [
+        (name, str(date), price, shares, reason)
+        for name, date, price, shares, reason in found.trades.select(columns).rows()
+        if str(date) < known["last_day"]
+    ]
     wanted.sort(key=lambda trade: (trade[1], trade[0]))
-    played = day_by_day(fw.load(runs[kind]), run.panel, range(days.first, days.stop - 1), days.stop - settlement)
+    first, settlement = int(np.searchsorted(panel.dates, np.datetime64(known["first_day"]))), 5
+    stop = first + known["days"]
+    played = day_by_day(trader, panel, range(first, stop - 1), stop - settlement)
     assert [(*trade[:3], trade[4]) for trade in played] == [(*trade[:3], trade[4]) for trade in wanted]
     assert [trade[3] for trade in played] == pytest.approx([trade[3] for trade in wanted], rel=1e-5)
     assert len(wanted) > 10
+
+
+def test_the_command_plays_days_of_choice_and_keeps_what_is_there(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, dates = tmp_path / "run", load_panel(TINY["panel"]).dates
+    shutil.copytree(runs["hindsight"], run, ignore=shutil.ignore_patterns("holdout_looks.jsonl"))
+    words = ["backtest", str(run), "--from", str(dates[300]), "--to", str(dates[420])]
+    assert main([*words, "--json"]) == 0
+    said = capsys.readouterr()
+    found, place = json.loads(said.out), run / f"backtest-{dates[300]}-{dates[420]}"
+    assert found["days_of"] == {"training": 40, "walk-forward": 60, "holdout": 21, "newer": 0}
+    assert "look number 1 at the holdout" in said.err
+    assert json.loads((place / "result.json").read_text()) == found
+    equity, trades_ = (pl.read_parquet(place / f"{name}.parquet") for name in ("equity", "trades"))
+    assert equity["champion"][-1] / equity["champion"][0] - 1 == pytest.approx(
+        found["traders"]["champion"]["total_return"], rel=1e-5
+    )
+    assert len(equity) == 122
+    assert len(trades_) == found["traders"]["champion"]["trades"] > 0
+    assert main(words) == 2
+    assert "a backtest is there already" in " ".join(capsys.readouterr().err.split())
+    assert main([*words[:4], "--to", str(dates[390]), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert f"equity, trades and result: {tmp_path / 'out'}" in said.out.replace("\n", "")
+    assert "look number" not in said.err, "no day of the holdout was played"
+    again = fw.load(run).backtest(TINY["panel"], str(dates[300]), str(dates[420]))
+    assert dict(again.result) == found
+    again.write(place, force=True)
+
+
+def test_newer_days_are_played_and_told_apart(runs: dict[str, Path]) -> None:
+    longer = load_panel("synthetic:6x540:signal=0.7")
+    found = fw.load(runs["hindsight"]).backtest(longer)
+    assert found.result["days_of"] == {"training": 0, "walk-forward": 0, "holdout": 100, "newer": 40}
+    assert "oracle" not in found.result["traders"], "nobody knows the law of prices that come as a panel"
+    late = first_days(longer, 540)
+    recent = build_panel(values=late.values[480:], dates=late.dates[480:], instruments=late.instruments)
+    alone = fw.load(runs["hindsight"]).backtest(recent, str(late.dates[500]))
+    assert alone.result["days"] == 40
+    assert alone.result["traders"]["ridge"]["trades"] == 0, "the days that ridge is fitted to are not there"
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "kind", "said"),
+    [
+        ("2020", None, ConfigError, "the first day is '2020': must be a date. Write it as 2024-01-31"),
+        (None, "yesterday", ConfigError, "the last day is 'yesterday'"),
+        ("2001-05-01", "2001-04-01", ConfigError, "must be in this order"),
+        ("2000-01-01", None, DataError, "the trader looks at 20 days"),
+        ("2001-11-28", None, DataError, "there are 3 days to play, but 6 or more are needed"),
+        (None, "2001-07-01", DataError, "the last one on which the champion was chosen, up to 2001-07-01"),
+        ("2030-01-01", None, DataError, "there are 0 days to play"),
+    ],
+)
+def test_days_that_cannot_be_played_are_refused(
+    first: str | None, last: str | None, kind: type[Exception], said: str, runs: dict[str, Path]
+) -> None:
+    with pytest.raises(kind) as refused:
+        fw.load(runs["hindsight"]).backtest(TINY["panel"], first, last)
+    assert said in str(refused.value)
 
 
 @settings(max_examples=40, deadline=None)
@@ -225,9 +288,9 @@ def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str
 
 ALONE = """
 import json, sys, torch
-files = {"trader.json": ""}
+files = {"about.json": ""}
 program = torch.export.load(sys.argv[1], extra_files=files)
-about = json.loads(files["trader.json"])
+about = json.loads(files["about.json"])
 action = program.module()(*torch.load(sys.argv[2]))
 assert not [name for name in sys.modules if name.startswith("flatwater")]
 print(json.dumps({"about": about, "action": action.tolist()}))
@@ -253,15 +316,47 @@ def test_an_exported_trader_acts_alike_where_there_is_no_flatwater(
         action = found["action"][0][found["about"]["investable"].index(name)]
         assert action[0] == pytest.approx(coefficient, abs=1e-6)
     assert len(ranking) == 5
-    assert main(["export", str(runs[kind]), "--to", str(tmp_path / "x.onnx")]) == 2
+
+
+@pytest.mark.parametrize("kind", ["hindsight", "ddpg"])
+def test_a_trader_from_its_weights_trades_alike_without_the_run(
+    kind: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, prices = tmp_path / "champion.safetensors", TINY["panel"]
+    assert main(["export", str(runs[kind]), "--to", str(file)]) == 0
+    trader, original = fw.load(file), fw.load(runs[kind])
+    assert trader.orders(prices) == original.orders(prices)
+    features = original.features_of(prices)
+    account = None if kind == "hindsight" else np.zeros((6, 3))
+    action = trader.act(features, account)
+    assert np.array_equal(action, original.act(features))
+    assert np.array_equal(trader.act(features[None], account)[0], action)
+    for name, coefficient in original.orders(prices).ranking:
+        assert action[original.investable.index(name), 0] == pytest.approx(coefficient, abs=1e-6)
+    assert trader.backtest(prices).result == original.backtest(prices).result
+    capsys.readouterr()
+    assert main(["backtest", str(file)]) == 2
+    assert "has no prices of its own" in capsys.readouterr().err
+    assert main(["backtest", str(file), "--prices", prices]) == 0
+    assert (tmp_path / "champion-backtest-2001-07-16-2001-11-30" / "result.json").is_file()
+
+
+def test_features_of_another_shape_are_refused(runs: dict[str, Path]) -> None:
+    trader = fw.load(runs["ddpg"])
+    with pytest.raises(ConfigError, match=r"features = an array \[3\]: wanted is \[6, 20, 7\]"):
+        trader.act(np.zeros(3))
+    with pytest.raises(ConfigError, match=r"account = an array \[2, 3\]: wanted is \[1, 6, 3\]"):
+        trader.act(np.zeros((6, 20, 7)), np.zeros((2, 3)))
+    with pytest.raises(ConfigError, match="does not see it"):
+        fw.load(runs["hindsight"]).act(np.zeros((6, 20, 7)), np.zeros((6, 3)))
 
 
 def test_what_is_no_trader_has_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = fw.train("ppo", run=tmp_path / "ppo", rounds=1, envs=2, block=16, evaluation={"envs": 2}, quiet=True)
     assert main(["orders", str(run.path), "--prices", "synthetic:2x60"]) == 2
     assert "Orders are those of `train erl`" in capsys.readouterr().err
-    assert main(["export", str(run.path), "--to", str(tmp_path / "x.pt2")]) == 2
-    assert "only traders can be exported" in capsys.readouterr().err
+    assert main(["backtest", str(run.path), "--prices", "synthetic:2x60"]) == 2
+    assert "Backtests are those of `train erl`" in capsys.readouterr().err
     assert main(["orders", str(tmp_path / "none"), "--prices", "x"]) == 2
     assert main(["orders", str(run.path), "--prices", "x", "--after", str(tmp_path / "held.txt")]) == 2
     assert "must end in .csv" in capsys.readouterr().err

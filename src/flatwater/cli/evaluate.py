@@ -20,6 +20,9 @@ class Evaluate:
     """The run's folder, or the URL at which it is mirrored."""
     holdout: bool = False
     """Play the holdout days or episodes, and log the look."""
+    panel: str | None = None
+    """Where the panel of a run of traders lies now. It may have newer days than the run began with, which are left out
+    (`flatwater backtest` plays those). Left out: where it was."""
     json: bool = False
     """Print the result as JSON instead of a table."""
 
@@ -34,7 +37,7 @@ class Evaluate:
 
         errors = terminal(errors=True)
         with errors.status("reading the run and playing what it has trained …"):
-            result = evaluate(self.run, holdout=self.holdout, say=errors.print)
+            result = evaluate(self.run, holdout=self.holdout, say=errors.print, panel=self.panel)
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:

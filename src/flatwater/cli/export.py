@@ -1,4 +1,4 @@
-"""`flatwater export`: what was trained as one file that runs without Flatwater."""
+"""`flatwater export`: what was trained as one file that runs without its run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,31 +9,30 @@ import tyro
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write the champion of a run of traders as one file that torch alone can load and run.
+    """Write what a run has trained as one file: a program for torch or for ONNX, or its weights.
 
-    Inside are the network, the scales of its features, the bounds of its actions, and `trader.json` with the names of
-    instruments and features. What was written is loaded again and compared.
+    Inside are the network, the scales of what it sees, the bounds of its actions, and a text that says what goes in and
+    comes out. What is written is run first and compared with what was trained.
     """
 
     run: Annotated[str, tyro.conf.Positional]
-    """The run's folder."""
+    """The run's folder, or a .safetensors file of this command."""
     to: Path
-    """The file to write, .pt2 (torch.export)."""
+    """The file to write: .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `flatwater.load`
+    and all that reads weights."""
 
     def __call__(self) -> int:
         """Load, export, compare."""
-        from flatwater.api import load
+        from flatwater.api import export
         from flatwater.cli.output_file import check_output
         from flatwater.errors import ConfigError
-        from flatwater.recipes.erl.export import export_trader
-        from flatwater.recipes.erl.trader import Trader
+        from flatwater.runs.portable import FORMS
         from flatwater.terminal import say, terminal
 
-        check_output("--to", self.to, ".pt2")
-        with terminal(errors=True).status("reading the run and tracing its champion …"):
-            trader = load(self.run)
-            if not isinstance(trader, Trader):
-                raise ConfigError(f"{self.run}: only traders can be exported yet, the champions of `train erl`.")
-            difference = export_trader(trader, self.to)
-        say(f"{self.to}: loaded again, its actions differ by at most {difference:.1g}")
+        if self.to.suffix not in FORMS:
+            raise ConfigError(f"--to {self.to}: the name must end in {', '.join(FORMS)}. Name such a file.")
+        check_output("--to", self.to)
+        with terminal(errors=True).status("reading the run and exporting what it has trained …"):
+            difference = export(self.run, self.to)
+        say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
         return 0

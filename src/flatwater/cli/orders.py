@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from flatwater.envs.trading.orders import Orders
-    from flatwater.recipes.erl.trader import Reason
+    from flatwater.recipes.erl.trader import Reason, Trader
 
 REASONS = 4
 """What moved the coefficient most: so many are shown."""
@@ -32,7 +32,7 @@ class OrdersCommand:
     """
 
     run: Annotated[str, tyro.conf.Positional]
-    """The run's folder."""
+    """The run's folder, or a .safetensors file of `flatwater export`."""
     prices: str | None = None
     """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
     positions: Path | None = None
@@ -78,16 +78,11 @@ class OrdersCommand:
         Raises:
             FlatwaterError: the run, the prices or the positions cannot be used.
         """
-        from flatwater.api import load
-        from flatwater.errors import ConfigError
         from flatwater.panel.locate import load_panel
         from flatwater.recipes.erl.positions import Held, read_positions
-        from flatwater.recipes.erl.trader import Trader
 
         held = Held() if self.positions is None else read_positions(self.positions)
-        trader = load(self.run)
-        if not isinstance(trader, Trader):
-            raise ConfigError(f"{self.run}: what it has trained buys nothing. Orders are those of `train erl`.")
+        trader = load_trader(self.run, "Orders")
         panel = trader.panel_of(load_panel(prices_of(self.run) if self.prices is None else self.prices))
         orders = trader.orders(panel, held.positions, held.cash if self.cash is None else self.cash)
         if not orders.ranking:
@@ -95,11 +90,38 @@ class OrdersCommand:
         return orders, trader.reasons(panel, orders, orders.ranking[0][0])[:REASONS]
 
 
+def load_trader(run: str, what: str) -> "Trader":
+    """The trader of a run or of a file.
+
+    Args:
+        run: as of `flatwater.load`.
+        what: that is asked of it, in the plural, at the beginning of a sentence.
+
+    Raises:
+        FlatwaterError: the run cannot be used, or has trained no trader.
+    """
+    from flatwater.api import load
+    from flatwater.errors import ConfigError
+    from flatwater.recipes.erl.trader import Trader
+
+    trader = load(run)
+    if not isinstance(trader, Trader):
+        raise ConfigError(f"{run}: what it has trained buys nothing. {what} are those of `train erl`.")
+    return trader
+
+
 def prices_of(run: str) -> str | None:
-    """The panel that a run was trained on, as `--panel` names it."""
+    """The panel that a run was trained on, as `--panel` names it.
+
+    Raises:
+        ConfigError: it is a file, which has none.
+    """
+    from flatwater.errors import ConfigError
     from flatwater.runs.folder import open_folder
     from flatwater.runs.session import read_config
 
+    if Path(run).is_file():
+        raise ConfigError(f"{run}: an exported trader has no prices of its own. Give them with --prices.")
     panel: str | None = read_config(open_folder(Path(run))).panel
     return panel
 

@@ -41,7 +41,8 @@ class Resume(ShownRun):
     """Command that gets events from here on; "" for none. Left out: as it was started, and none for a run that comes
     from a URL."""
     panel: str | None = None
-    """Where the panel lies now; it must have the same content. Left out: where it was."""
+    """Where the panel lies now. It may have newer days than the run began with, which are left out. Left out: where it
+    was."""
 
     def __call__(self) -> int:
         """Train on, then show the result."""

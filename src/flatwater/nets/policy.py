@@ -152,7 +152,7 @@ class FeedForwardPolicy:
     def choose(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
         """What to do, of the actor alone."""
         given = self._net(weights, "action", obs)
-        return torch.cat([given, weights["free"].expand(len(given), -1)], dim=-1) if self.free else given
+        return torch.cat([given, weights["free"].expand(given.shape[0], -1)], dim=-1) if self.free else given
 
     def _net(self, weights: Weights, net: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B _"]:
         for at in range(len(self.layers)):

@@ -50,6 +50,22 @@ def views(block: Tensor, layout: Layout) -> dict[str, Tensor]:
     return named
 
 
+def joined(named: Mapping[str, Tensor], layout: Layout) -> Tensor:
+    """One member's row [1, n] from its weights by name, without the member axis: the way back from `views`.
+
+    Raises:
+        ValueError: a weight is missing, or has another shape or type.
+    """
+    rows = []
+    for name, weight in layout.weights.items():
+        found = named.get(name)
+        if found is None or tuple(found.shape) != weight.shape or found.dtype != torch.float32:
+            has = "missing" if found is None else f"{found.dtype} {list(found.shape)}"
+            raise ValueError(f"the weight {name} is {has}: wanted is torch.float32 {list(weight.shape)}")
+        rows.append(found.flatten())
+    return torch.cat(rows)[None]
+
+
 def init_(block: Tensor, layout: Layout, rng: torch.Generator) -> None:
     """Draw initial weights for every member (row) of `block` [P, n], in place."""
     if block.is_meta:

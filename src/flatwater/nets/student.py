@@ -46,14 +46,15 @@ class Student:
     device: torch.device
 
     @property
-    def _sees_tokens(self) -> bool:
+    def sees_tokens(self) -> bool:
+        """Whether an observation is a list of tokens."""
         return len(self.obs) > 1
 
     @cached_property
     def policy(self) -> RecurrentPolicy | FeedForwardPolicy:
         """What comes after reading."""
         config, actions = self.config, self.actions
-        read = config.width if self._sees_tokens else self.obs[0]
+        read = config.width if self.sees_tokens else self.obs[0]
         if not config.memory:
             return FeedForwardPolicy(obs=read, layers=config.layers, outputs=actions.outputs, free=actions.free)
         relevant = torch.zeros(actions.outputs, 0, dtype=torch.bool, device=self.device)
@@ -63,7 +64,7 @@ class Student:
     @cached_property
     def layout(self) -> Layout:
         """The table, if there is one, and the policy's weights."""
-        if not self._sees_tokens:
+        if not self.sees_tokens:
             return self.policy.layout
         table = Weight((self.config.rows + 1, self.config.width), self.obs[0])
         return Layout({"tokens": table} | dict(self.policy.layout.weights))
@@ -73,7 +74,7 @@ class Student:
 
         The sum of the tokens' rows is normalised (Ba et al. 2016), for there are more tokens here than there.
         """
-        if not self._sees_tokens:
+        if not self.sees_tokens:
             return symlog(obs)
         bags = rows_of(obs, self.config.rows, self.padding).flatten(0, 1)
         summed = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
@@ -86,9 +87,15 @@ class Student:
 
         It can be where nothing is remembered: then the values of many steps are one pass.
         """
+        return self.choose_read(weights, self.read(weights, obs.unsqueeze(0)), memory, starts)
+
+    def choose_read(
+        self, weights: Weights, read: Float[Tensor, "1 B O"], memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
+    ) -> Choice:
+        """The same of observations that are read already."""
         if isinstance(self.policy, FeedForwardPolicy):
-            return Choice(self.policy.choose(weights, self.read(weights, obs.unsqueeze(0))[0]), None, memory)
-        seen = self(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
+            return Choice(self.policy.choose(weights, read[0]), None, memory)
+        seen = self.policy(weights, read, memory, starts.unsqueeze(0))
         return Choice(seen.logits[0], seen.value[0], seen.memory)
 
     def __call__(
@@ -120,4 +127,4 @@ def rows_of(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tenso
 
 def symlog(x: Tensor) -> Tensor:
     """sign(x) log(1 + |x|) (Hafner et al. 2023, eq. 9): large numbers stay readable without statistics of them."""
-    return x.abs().log1p().copysign(x)
+    return x.abs().log1p() * x.sign()  # not `copysign`, which ONNX does not know

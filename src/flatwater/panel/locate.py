@@ -8,6 +8,7 @@ same file.
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from flatwater.panel.naming import SUFFIXES
 from flatwater.panel.panel import Panel
 from flatwater.panel.shipped import shipped_panel_path
 from flatwater.panel.specification import is_synthetic, parse_synthetic
-from flatwater.panel.store import open_panel, save_panel
+from flatwater.panel.store import fingerprint_of, open_panel, save_panel
 from flatwater.regular import open_regular
 
 if TYPE_CHECKING:
@@ -88,6 +89,18 @@ def _cached(origin: str, make: Callable[[], Panel]) -> Panel:
         ) from wrong
     save_panel(panel, stored)
     return open_panel(stored)
+
+
+def cached_panel(fingerprint: str) -> Panel | None:
+    """The panel of that fingerprint in the cache; None where there is none.
+
+    What was imported from a file that has been replaced by a longer one is still there as it was.
+    """
+    for place in sorted(cache_folder().glob("*.safetensors")):
+        with suppress(DataError):  # damaged, or none of ours
+            if fingerprint_of(place) == fingerprint:
+                return open_panel(place)
+    return None
 
 
 # polars and TA-Lib (which imports pandas where it finds it) stay resident: 105 MB that a run on a stored panel saves.

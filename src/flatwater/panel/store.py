@@ -86,6 +86,19 @@ def is_panel(path: Path) -> bool:
     return True
 
 
+def fingerprint_of(path: Path) -> str:
+    """The fingerprint that a stored panel's header names; the values are not looked at.
+
+    Raises:
+        DataError: it is no stored panel, or cannot be read.
+    """
+    try:
+        with open_regular(path) as file:
+            return str(_read_header(path, file)[0]["__metadata__"].get("fingerprint"))
+    except OSError as wrong:
+        raise DataError(f"{path}: the panel cannot be read: {wrong.strerror}. Check the path.") from wrong
+
+
 def open_panel(path: Path) -> Panel:
     """Open a stored panel: check every byte against the hash in its header, then map the values read-only.
 

@@ -10,28 +10,43 @@ from flatwater.errors import RunError
 from flatwater.runs.fetching import at_hand, send_back
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.machine import use_threads
-from flatwater.runs.session import read_config, restore_run
+from flatwater.runs.session import changed, read_config, restore_run
 from flatwater.storage.objects import is_url
 
 
-def evaluate(run: Path | str, *, holdout: bool, say: Callable[[str], None]) -> dict[str, Any]:
+def evaluate(
+    run: Path | str,
+    *,
+    holdout: bool,
+    say: Callable[[str], None],
+    **changes: Any,  # noqa: ANN401  (settings of a recipe)
+) -> dict[str, Any]:
     """The champion of the newest intact checkpoint against the baselines.
 
     Args:
         run: the run's folder, or the URL at which it is mirrored.
         holdout: play the holdout instead of the walk-forward days; the look is logged before the days are played.
         say: told about damaged checkpoints and earlier looks.
+        changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
 
     Raises:
+        ConfigError: runs of this recipe have no such setting.
         RunError: there is no run, no champion yet, or the look cannot be logged.
         CheckpointError: no intact checkpoint fits the configuration and the data.
     """
     with at_hand(run, say, shards=True) as folder:
-        return _evaluate(run, folder, holdout=holdout, say=say)
+        config = changed(read_config(folder), changes)
+        return _evaluate(run, config, folder, holdout=holdout, say=say)
 
 
-def _evaluate(run: Path | str, folder: RunFolder, *, holdout: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    config = read_config(folder)
+def _evaluate(
+    run: Path | str,
+    config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
+    folder: RunFolder,
+    *,
+    holdout: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
     use_threads(config.threads)
     composed, manifest = restore_run(config, folder, say)
     if why := composed.too_early():

@@ -105,6 +105,11 @@ class Recipe:
     prepare: Callable[[Any], Any] = lambda config: config
     """The settings as they are kept, so that the run can be resumed from anywhere."""
 
+    begun_on: Callable[[Any, Any, Mapping[str, Any]], Any] = lambda config, *_: config
+    """The settings with which a run is composed again, from those that are given, those in its folder, and what its
+    checkpoint says of its data: data that have gained days since are cut to those that it began with. Left out: those
+    that are given."""
+
     layout: "Layout"
     """How the terminal shows its rounds."""
     curves: Mapping[str, str]
@@ -132,6 +137,9 @@ class Recipe:
     curves, and the table of its result."""
     policy: Callable[[Any], Any] | None = None
     """From a restored run to what it has trained, to be used by `flatwater.load`. Left out: it cannot be."""
+    rebuild: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
+    """From the header and the tensors of a .safetensors file back to that policy (`runs/portable.py`). Left out: it is
+    written to none."""
     elsewhere: str = ""
     """The recipe that stands for this one where the setting `env` names an environment, as in `train erl --env X`. Left
     out: `env` is a setting of its own, or none."""

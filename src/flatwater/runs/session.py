@@ -131,6 +131,7 @@ def resume(
         folder = open_folder(Path(run))
         with locked(folder) as held:
             config = changed(read_config(folder), changes)
+            config = find_recipe(config.trainer).prepare(config)
             check_trackers(config)
             check_command(config.on_event)
             use_threads(config.threads)
@@ -152,7 +153,9 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
     Raises:
         ConfigError: runs of this recipe have no such setting.
     """
-    given = {name: value for name, value in changes.items() if value is not None}
+    given = {
+        name: str(value) if isinstance(value, Path) else value for name, value in changes.items() if value is not None
+    }
     known = {field.name for field in fields(config)}
     if strange := [name for name in given if name not in known]:
         raise ConfigError(f"--{strange[0]}: a run of `flatwater train {config.trainer}` has no such setting")
@@ -205,7 +208,7 @@ def restore_run(
             f"the run with: flatwater train {config.trainer} --config {folder.named.config} --run FOLDER"
         )
     manifest = intact.manifest
-    composed = find_recipe(config.trainer).compose(config)
+    composed = _composed_as_begun(config, read_config(folder), manifest.facts.get("data"))
     found = differences({name: manifest.facts.get(name) for name in ("config", "data")}, facts(composed))
     if found:
         listed = "\n".join(f"  {line}" for line in found)
@@ -218,6 +221,20 @@ def restore_run(
     restore_(composed.trainer.run, intact)
     composed.rebuild_()
     return composed, manifest
+
+
+def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
+    """A run on the data that it began with, where there are more by now; its settings are those that were given.
+
+    Args:
+        config: those.
+        was: the settings in the run's folder.
+        data: what its checkpoint says of its data.
+    """
+    recipe = find_recipe(config.trainer)
+    begun = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
+    composed = recipe.compose(begun)
+    return composed if begun == config else replace(composed, config=config)
 
 
 def describe(composed: Run) -> str:

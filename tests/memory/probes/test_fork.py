@@ -38,6 +38,15 @@ def test_a_failure_is_an_error_here(capfd: pytest.CaptureFixture[str]) -> None:
     assert "KeyError: 'missing'" in capfd.readouterr().err
 
 
+def test_ctrl_c_prints_no_traceback_of_the_fork(capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(RuntimeError):
+        in_fork(interrupted)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_fork_never_waits_for_a_thread_that_it_does_not_have() -> None:
     """Another thread asks for the interpreter's lock all the time, and is not in the fork to take it."""
     over, before = threading.Event(), sys.getswitchinterval()

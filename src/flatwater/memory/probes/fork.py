@@ -203,7 +203,7 @@ def _answer(work: Work, pipe: int) -> None:
     try:
         os.write(pipe, json.dumps(work()).encode())
         code = 0
-    except BrokenPipeError:  # nobody waits for it any more
+    except (BrokenPipeError, KeyboardInterrupt):  # nobody waits for it any more; Ctrl-C is its parent's to tell
         pass
     except BaseException:  # noqa: BLE001  (the edge of a process)
         traceback.print_exc()

@@ -32,22 +32,36 @@ def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: 
     """
     write_frame(pl.DataFrame(score.trades), folder.trades)
     write_frame(equity_frame(panel, score), folder.equity)
-    _write_json(result, folder.result)
+    write_json(result, folder.result)
 
 
 def write_holdout(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
     """The same of the holdout days, as a study pools them; holdout.json last, so that it is whole."""
     write_frame(equity_frame(panel, score), folder.holdout_equity)
-    _write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
+    write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
 
 
-def _write_json(result: Mapping[str, Any], file: Path) -> None:
+def write_json(result: Mapping[str, Any], file: Path) -> None:
+    """Write a result as a file, whole or not at all."""
     write_object(file, json.dumps(result, indent=1).encode() + b"\n")
 
 
 def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
     """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
     run, config = trainer.run, trainer.setup.config
+    return score_as_json(panel, score, split) | {
+        "champion_born": int(run.lineage.born[-1]),
+        "champion_value": finite(float(run.scores.champion_value)),
+        "generations": run.progress.round,
+        "population": config.population.size,
+        "seed": config.seed,
+        "threads": threads,
+        "note": NOTES[split],
+    }
+
+
+def score_as_json(panel: Panel, score: Score, split: str) -> dict[str, Any]:
+    """What was played on which days of which panel, and what it came to."""
     dates = panel.dates
     return {
         "trainer": "erl",
@@ -64,15 +78,8 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: Score, split: str, *, thre
         "verdict": score.verdict,
         "importance": score.importance,
         "effects": score.effects,
-        "champion_born": int(run.lineage.born[-1]),
-        "champion_value": finite(float(run.scores.champion_value)),
-        "generations": run.progress.round,
-        "population": config.population.size,
-        "seed": config.seed,
-        "threads": threads,
         "data_fingerprint": panel.fingerprint,
         "versions": versions(),
-        "note": NOTES[split],
     }
 
 

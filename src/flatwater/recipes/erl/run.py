@@ -16,7 +16,7 @@ from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.recipes.erl.plan import plan_erl
 from flatwater.recipes.erl.result import as_json, write_holdout, write_result
-from flatwater.recipes.erl.score import Score, score_champion
+from flatwater.recipes.erl.score import Contest, Score, score_champion
 from flatwater.recipes.erl.workers import Workers
 from flatwater.replay.stored import refill_
 from flatwater.runs.folder import RunFolder
@@ -24,6 +24,7 @@ from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run
 from flatwater.trainers.erl.crew import Crew, Here
+from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.numbers import lineage_record
 from flatwater.trainers.erl.round import ErlTrainer, build_trainer
 from flatwater.trainers.erl.setup import Setup, build_setup
@@ -114,8 +115,17 @@ class ErlRun(Run):
         write_holdout(self.panel, *self._scored(holdout=True), folder)
 
     def _scored(self, *, holdout: bool) -> tuple[Score, dict[str, Any]]:
-        splits, truth = self.setup.splits, load_truth(self.config.panel)
-        score = score_champion(self.panel, self.trainer, splits.holdout if holdout else splits.validation, truth)
+        setup, run = self.setup, self.trainer.run
+        contest = Contest(
+            setup=setup,
+            panel=self.panel,
+            market=run.market,
+            actor=run.learner.actor[-1:],
+            days=setup.splits.holdout if holdout else setup.splits.validation,
+            learnt=lesson_days(setup),
+            truth=load_truth(self.config.panel),
+        )
+        score = score_champion(contest)
         split = "holdout" if holdout else "walk-forward"
         return score, as_json(self.panel, self.trainer, score, split, threads=self.config.threads)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from flatwater.envs.trading import account
 from flatwater.envs.trading.baselines import buy_and_hold, equal_weight, play_random_
 from flatwater.envs.trading.config import TradingConfig
+from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.results import episode_summary, trades
 from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
 from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, rules
@@ -27,12 +28,44 @@ from flatwater.recipes.erl.comparison import (
 )
 from flatwater.recipes.erl.occlusion import feature_effects
 from flatwater.state.random import generator
-from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.play import play_
-from flatwater.trainers.erl.round import ErlTrainer
+from flatwater.trainers.erl.setup import Setup
 
 RANDOM_TRADERS = 100
 """Random traders that are played, with purchases on the days of the champion's; their median is reported."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Days that a champion and the baselines play, and what they are played with."""
+
+    setup: Setup
+    panel: Panel
+    market: Market
+    """Of the panel."""
+    actor: Float[Tensor, "1 n"]
+    """The champion's weights."""
+    days: Days
+    """Of the panel; the last settlement days only close."""
+    learnt: range
+    """Rows that ridge regression is fitted to."""
+    truth: np.ndarray[Any, Any] | None
+    """What an oracle knows of a synthetic market [T, K]; None where nobody knows."""
+
+    @property
+    def first(self) -> Tensor:
+        """The first row, where the simulator is."""
+        return torch.tensor([self.days.first], device=self.setup.device)
+
+    def simulator(self, batch: int) -> Simulator:
+        """One of so many episodes, as long as the days."""
+        return build_simulator(
+            self.setup.config.env,
+            batch=batch,
+            max_days=len(self.days),
+            instruments=len(self.market.investable),
+            device=self.setup.device,
+        )
 
 
 @dataclass(frozen=True)
@@ -69,29 +102,20 @@ class Score:
         return {name: row["total_return"] for name, row in self.rows.items()}
 
 
-def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndarray[Any, Any] | None) -> Score:
-    """Play the champion and the baselines over `days`; the last settlement days only close.
-
-    Args:
-        panel: that the run trained on.
-        trainer: whose champion is played.
-        days: of the panel.
-        truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
-    """
-    setup, run = trainer.setup, trainer.run
+def score_champion(contest: Contest) -> Score:
+    """Play the champion and the baselines."""
+    setup, market, panel, days = contest.setup, contest.market, contest.panel, contest.days
     env_config = setup.config.env
-    first = torch.tensor([days.first], device=setup.device)
-    champion, chance = _env(trainer, days, batch=1), _env(trainer, days, batch=RANDOM_TRADERS)
-    actor = run.learner.actor[-1:]
-    outlook = play_(setup, run.market, champion, actors=actor, starts=first, days=len(days))
-    _play_chance_(trainer, chance, days, bought=champion.logs.exit_day[0] >= 0)
+    champion, chance = contest.simulator(1), contest.simulator(RANDOM_TRADERS)
+    outlook = play_(setup, market, champion, actors=contest.actor, starts=contest.first, days=len(days))
+    _play_chance_(contest, chance, bought=champion.logs.exit_day[0] >= 0)
     random = episode_summary(chance, env_config)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
-    played = _rules(trainer, days, truth)
+    played = _rules(contest)
     curves = {
         "champion": champion.logs.equity[0],
-        "buy and hold": buy_and_hold(run.market, days.first, days.stop, env_config.account),
-        "equal weight": equal_weight(run.market, days.first, days.stop, env_config.account),
+        "buy and hold": buy_and_hold(market, days.first, days.stop, env_config.account),
+        "equal weight": equal_weight(market, days.first, days.stop, env_config.account),
         **{name: env.logs.equity[0] for name, env in played.items()},
         "random": chance.logs.equity[median],
     }
@@ -113,48 +137,39 @@ def score_champion(panel: Panel, trainer: ErlTrainer, days: Days, truth: np.ndar
         },
         equity=curves,
         chance=random["total_return"],
-        trades=trades(champion, run.market, env_config, instruments=panel.instruments, dates=panel.dates),
+        trades=trades(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
         importance=dict(zip(panel.instruments, outlook.attention[0].tolist(), strict=True)),
-        effects=feature_effects(setup, run.market, actor, days, setup.config.observation_features),
+        effects=feature_effects(setup, market, contest.actor, days, setup.config.observation_features),
     )
 
 
-def _play_chance_(trainer: ErlTrainer, chance: Simulator, days: Days, *, bought: Tensor) -> None:
+def _play_chance_(contest: Contest, chance: Simulator, *, bought: Tensor) -> None:
     """Play the random traders, with purchases on the days of the champion's."""
-    setup = trainer.setup
-    start = torch.full((RANDOM_TRADERS,), days.first, device=setup.device)
-    end = start + len(days)
-    reset_(chance, start=start, trading_end=end - setup.config.env.episode.settlement_days, end=end)
+    setup, days = contest.setup, len(contest.days)
+    _begin_(contest, chance, RANDOM_TRADERS)
     rng = generator(setup.config.seed, "random traders", setup.device)
-    play_random_(chance, trainer.run.market, setup.config.env, days=len(days), rng=rng, buys=bought)
+    play_random_(chance, contest.market, setup.config.env, days=days, rng=rng, buys=bought)
 
 
-def _rules(trainer: ErlTrainer, days: Days, truth: np.ndarray[Any, Any] | None) -> dict[str, Simulator]:
+def _rules(contest: Contest) -> dict[str, Simulator]:
     """The simple rules, and the oracle, played by name."""
-    setup, market, played = trainer.setup, trainer.run.market, {}
-    first = torch.tensor([days.first], device=setup.device)
-    trading_end = first + len(days) - setup.config.env.episode.settlement_days
-    asked = rules(market, setup.config.env, lesson_days(setup))
+    setup, market, truth, played = contest.setup, contest.market, contest.truth, {}
+    asked = rules(market, setup.config.env, contest.learnt)
     if truth is not None:
         asked[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
     for name, scores in asked.items():
-        env = _env(trainer, days, batch=1)
-        reset_(env, start=first, trading_end=trading_end, end=first + len(days))
+        env = contest.simulator(1)
+        _begin_(contest, env, 1)
         known = torch.from_numpy(scores()).to(setup.device)
-        play_rule_(env, market, setup.config.env, known, start=days.first, days=len(days))
+        play_rule_(env, market, setup.config.env, known, start=contest.days.first, days=len(contest.days))
         played[name] = env
     return played
 
 
-def _env(trainer: ErlTrainer, days: Days, *, batch: int) -> Simulator:
-    setup, run = trainer.setup, trainer.run
-    return build_simulator(
-        setup.config.env,
-        batch=batch,
-        max_days=len(days),
-        instruments=len(run.market.investable),
-        device=setup.device,
-    )
+def _begin_(contest: Contest, env: Simulator, batch: int) -> None:
+    start = contest.first.repeat(batch)
+    end = start + len(contest.days)
+    reset_(env, start=start, trading_end=end - contest.setup.config.env.episode.settlement_days, end=end)
 
 
 def _of_env(env: Simulator, config: TradingConfig) -> dict[str, float]:

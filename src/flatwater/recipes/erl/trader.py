@@ -1,25 +1,36 @@
 """The champion of a run, to be used: prices in, orders out. It keeps its weights, its scales and its rules, no run."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from flatwater.algorithms.api import find_algorithm
+from flatwater.config.toml import from_mapping
 from flatwater.envs.trading.config import TradingConfig
 from flatwater.envs.trading.market import Market, build_market
 from flatwater.envs.trading.orders import Evening, Holding, Orders, Position, decide, settle
+from flatwater.envs.world import Array
 from flatwater.errors import ConfigError, DataError
-from flatwater.nets.stack import Params, views
-from flatwater.nets.trader import ACCOUNT_PARTS, MarketObs, TraderActor
+from flatwater.nets.stack import Params, joined, views
+from flatwater.nets.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
 from flatwater.panel.features import find_features, observed
 from flatwater.panel.locate import load_panel
 from flatwater.panel.normalise import Statistics, observation_panel, statistics
 from flatwater.panel.panel import Panel, choose_instruments
+from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, play_backtest
 from flatwater.recipes.erl.occlusion import NOTHING
+from flatwater.recipes.erl.portable import DEVIATION, MEAN, TraderModule, portable_trader
 from flatwater.recipes.erl.run import ErlRun
+from flatwater.runs.portable import Portable
+from flatwater.storage.content import fitted
+from flatwater.trainers.erl.config import ErlConfig
 from flatwater.trainers.erl.play import to_orders
 from flatwater.trainers.erl.setup import build_setup
 from flatwater.trainers.erl.state import has_champion
@@ -39,12 +50,26 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class Past:
+    """What a trader owes itself to."""
+
+    generations: int
+    """Of its run."""
+    learnt: str
+    """The last training day, ISO."""
+    chosen: str
+    """The last walk-forward day, on which the champion was chosen."""
+    ended: str
+    """The last day of the run's panel: those after `chosen` are its holdout."""
+
+
+@dataclass(frozen=True)
 class Trader:
     """A policy with the scales and the rules that it was trained with."""
 
-    config: TradingConfig
-    features: tuple[str, ...]
-    """That it observes."""
+    settings: ErlConfig
+    """That it was trained with."""
+    past: Past
     instruments: tuple[str, ...]
     """[N] columns that it was trained on, in their order."""
     investable: tuple[str, ...]
@@ -55,8 +80,63 @@ class Trader:
     weights: Float[Tensor, "1 n"]
 
     @property
+    def config(self) -> TradingConfig:
+        """The rules that it trades by."""
+        return self.settings.env
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """That it observes."""
+        return self.settings.observation_features
+
+    @cached_property
+    def module(self) -> TraderModule:
+        """The network with its scales and its bounds."""
+        return TraderModule(self.actor, self.weights, self.statistics, self.config.trade)
+
+    @property
     def _params(self) -> Params:
         return views(self.weights, self.actor.layout)
+
+    def act(self, features: Array | Tensor, account: Array | Tensor | None = None) -> Array:
+        """The coefficient and the sale target, in percent, of each instrument that can be bought: [K, 2].
+
+        Args:
+            features: [N, C, F'] as of `features_of`, or [B, N, C, F'] of several days, which gives [B, K, 2].
+            account: [K, 3] or [B, K, 3], where the trader sees it: held or not, share of the holding time that has
+                passed, gain as a fraction. Left out: nothing is held.
+
+        Raises:
+            ConfigError: one has another shape than those that were learned from.
+        """
+        seen, context = _array(features, np.float64), self.config.episode.context
+        shape = (len(self.instruments), context, len(self.features))
+        rows = seen[None] if seen.shape == shape else seen
+        if rows.shape[1:] != shape:
+            raise ConfigError(
+                f"features = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of several days"
+            )
+        held = self._held(account, len(rows))
+        with torch.no_grad():
+            found: Array = self.module(torch.from_numpy(rows), held).numpy()
+        return found[0] if seen.shape == shape else found
+
+    def _held(self, account: Array | Tensor | None, days: int) -> Float[Tensor, "B K 3"] | None:
+        shape = (days, len(self.investable), ACCOUNT_PARTS)
+        if not self.config.account_observation:
+            if account is not None:
+                raise ConfigError("account is given: this trader does not see it. Leave it out.")
+            return None
+        if account is None:
+            return torch.zeros(shape)
+        given = _array(account, np.float32)
+        if given.shape not in {shape, shape[1:]} or (given.ndim < len(shape) and days > 1):
+            raise ConfigError(f"account = an array {list(given.shape)}: wanted is {list(shape)}")
+        return torch.from_numpy(given).view(shape)
+
+    def portable(self) -> Portable:
+        """The trader without its run, to be exported."""
+        return portable_trader(self)
 
     def orders(
         self,
@@ -82,7 +162,7 @@ class Trader:
         if not 0 <= money < float("inf"):
             raise ConfigError(f"cash = {cash}: must be 0 or more")
         panel = self.panel_of(prices)
-        observations, market = self._market(panel)
+        observations, market = self.market_of(panel)
         evening = Evening(market, self.investable, panel.dates, self.config)
         sales, holdings = settle(evening, positions)
         action = self._act(self._window(observations)[None], self._account(holdings))[0]
@@ -99,7 +179,7 @@ class Trader:
             orders: of their newest day.
             instrument: one of `investable`.
         """
-        observations, _ = self._market(self.panel_of(prices))
+        observations, _ = self.market_of(self.panel_of(prices))
         window, own = self._window(observations), self.instruments.index(instrument)
         shown = [window]
         for feature in range(len(self.features)):
@@ -141,7 +221,24 @@ class Trader:
             raise DataError(f"{len(chosen.dates)} days of prices: the trader looks at the last {context}. Give more.")
         return chosen
 
-    def _market(self, panel: Panel) -> tuple[Tensor, Market]:
+    def backtest(self, prices: Path | str | Panel, first: str | None = None, last: str | None = None) -> Backtest:
+        """Play a stretch of days against the baselines, by the simulator's rules: as `flatwater backtest` does.
+
+        Args:
+            prices: as of `orders`.
+            first: ISO date of the first day that is played. Left out: the first one after those that the champion was
+                chosen on.
+            last: of the last one. Left out: the newest.
+
+        Raises:
+            DataError: the prices cannot be used, or have too few such days.
+            ConfigError: a date is none.
+        """
+        panel = self.panel_of(prices)
+        return play_backtest(self, panel, find_days(self, panel, first, last), known_truth(prices, panel))
+
+    def market_of(self, panel: Panel) -> tuple[Tensor, Market]:
+        """What it observes [N, T, F'], and the prices, of a panel that `panel_of` gave."""
         observations = torch.empty(len(panel.instruments), len(panel.dates), len(self.features))
         observation_panel(panel, self.features, self.statistics, observations)
         return observations, build_market(panel, observations, torch.device("cpu"))
@@ -166,6 +263,16 @@ class Trader:
         return to_orders(self.config.trade, action[0])
 
 
+def _array(given: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
+    """A copy of its own."""
+    return np.array(given.cpu().numpy() if isinstance(given, Tensor) else given, dtype)
+
+
+def kept_settings(config: ErlConfig) -> ErlConfig:
+    """The settings without those of the run: what a trader keeps of them."""
+    return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
+
+
 def trader_of(run: ErlRun) -> Trader:
     """The champion of a run that was restored.
 
@@ -178,12 +285,67 @@ def trader_of(run: ErlRun) -> Trader:
     weights = run.trainer.run.learner.actor[-1:].clone().cpu()
     cpu = torch.device("cpu")
     actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
+    dates, splits = panel.dates, setup.splits
     return Trader(
-        config=config.env,
-        features=config.observation_features,
+        settings=kept_settings(config),
+        past=Past(
+            generations=run.trainer.progress.round,
+            learnt=str(dates[splits.train.stop - 1]),
+            chosen=str(dates[splits.validation.stop - 1]),
+            ended=str(dates[-1]),
+        ),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),
         statistics=statistics(panel, config.observation_features, range(setup.splits.train.stop)),
         actor=actor,
         weights=weights,
+    )
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What an exported trader says besides its tensors."""
+
+    settings: dict[str, Any]
+    past: Past
+    instruments: list[str]
+    investable: list[str]
+
+
+def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trader:
+    """The trader of a .safetensors file.
+
+    Raises:
+        ConfigError: its settings are none.
+        ValueError: header and tensors do not fit each other.
+    """
+    said = fitted(dict(header), _Header)
+    settings = from_mapping(ErlConfig, said.settings, "settings")
+    features, names = settings.observation_features, said.instruments
+    strange = [name for name in said.investable if name not in names]
+    if strange or not said.investable:
+        raise ValueError(f"investable = {said.investable}: must be some of the instruments")
+    scales = [tensors.get(name) for name in (MEAN, DEVIATION)]
+    if any(each is None or tuple(each.shape) != (len(names), len(features)) for each in scales):
+        raise ValueError(f"{MEAN} and {DEVIATION} must be [{len(names)}, {len(features)}]: instruments x features")
+    mean, deviation = (each.double().numpy() for each in scales if each is not None)
+    trade = settings.env.trade
+    actor, _ = build_trader(
+        settings.net,
+        context=settings.env.episode.context,
+        features=len(features),
+        columns=len(names),
+        investable=torch.tensor([names.index(name) for name in said.investable]),
+        account=settings.env.account_observation,
+        threshold=2 * trade.buy_threshold / trade.coefficient_max - 1,
+        gaussian=find_algorithm(settings.learner).gaussian,
+    )
+    return Trader(
+        settings=settings,
+        past=said.past,
+        instruments=tuple(names),
+        investable=tuple(said.investable),
+        statistics=Statistics(mean=mean, deviation=deviation),
+        actor=actor,
+        weights=joined(tensors, actor.layout),
     )

@@ -1,33 +1,70 @@
 """The champion of a run, to be used: observations in, actions out."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from flatwater.envs.world import Array
 from flatwater.errors import ConfigError
-from flatwater.nets.stack import views
+from flatwater.nets.mlp import MLPActor
+from flatwater.nets.stack import joined, views
 from flatwater.recipes.evolve.run import EvolveRun
-from flatwater.trainers.evolve.play import Scale
-from flatwater.trainers.evolve.state import Setup
+from flatwater.runs.portable import Portable
+from flatwater.storage.content import fitted
+
+Bounds = tuple[tuple[float, float], ...]
 
 
 def policy_of(run: EvolveRun) -> "Champion":
     """The champion of a run that was restored; it keeps a copy of its weights, and nothing else of the run."""
-    return Champion(run.trainer.setup, run.trainer.run.learner.actor[-1:].clone())
+    setup = run.trainer.setup
+    actor = setup.nets.actor
+    assert isinstance(actor, MLPActor)  # noqa: S101  (for the type checker: `build_setup` makes no other)
+    assert setup.spaces.bounds is not None  # noqa: S101  (same: the recipe takes no other worlds)
+    return Champion(actor, setup.spaces.bounds, run.trainer.run.learner.actor[-1:].clone())
+
+
+class ChampionModule(nn.Module):
+    """Observations in, actions within their bounds out."""
+
+    weights: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, actor: MLPActor, bounds: Bounds, weights: Float[Tensor, "1 n"]) -> None:
+        """Keep weights and bounds as buffers."""
+        super().__init__()
+        self._actor = actor
+        self.register_buffer("weights", weights)
+        low, high = torch.tensor(bounds, dtype=torch.float32, device=weights.device).T
+        self.register_buffer("low", low.contiguous())
+        self.register_buffer("high", high.contiguous())
+
+    def forward(self, obs: Float[Tensor, "B N"]) -> Float[Tensor, "B A"]:
+        """The action on each observation; cut to the bounds, which rounding would leave."""
+        action = self._actor(views(self.weights, self._actor.layout), obs[None])[0]
+        middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
+        return torch.minimum(torch.maximum(action * half + middle, self.low), self.high)
 
 
 class Champion:
     """The policy of the champion, without noise. It remembers nothing of what it saw."""
 
-    def __init__(self, setup: Setup, row: torch.Tensor) -> None:
+    def __init__(self, actor: MLPActor, bounds: Bounds, weights: Float[Tensor, "1 n"]) -> None:
         """Bind the weights.
 
         Args:
-            setup: of the run.
-            row: [1, n], the weights of the actor.
+            actor: the network.
+            bounds: lowest and highest of each number of an action.
+            weights: of the actor; the champion acts where they lie.
         """
-        self._actor, self._shape, self._device = setup.nets.actor, setup.spaces.obs, setup.device
-        self._params, self._scale = views(row, setup.nets.actor.layout), Scale(setup.spaces)
+        self._actor, self._bounds, self._weights = actor, bounds, weights
+        self._module = ChampionModule(actor, bounds, weights)
 
     def act(self, obs: Array) -> Array:
         """The action on an observation [N], or the actions on several, [B, N]: numbers within their bounds.
@@ -35,15 +72,56 @@ class Champion:
         Raises:
             ConfigError: an observation has another shape than those that were learned from.
         """
-        seen = np.asarray(obs, np.float32)
-        alone = seen.shape == self._shape
+        seen, shape = np.asarray(obs, np.float32), (self._actor.obs,)
+        alone = seen.shape == shape
         rows = seen[None] if alone else seen
-        if rows.shape[1:] != self._shape:
+        if rows.shape[1:] != shape:
             raise ConfigError(
-                f"obs = an array {list(seen.shape)}: wanted is {list(self._shape)}, or {['B', *self._shape]} of several"
+                f"obs = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of several"
             )
+        shown = torch.from_numpy(np.array(rows)).to(self._weights.device)
         with torch.no_grad():
-            action = self._actor(self._params, torch.from_numpy(np.ascontiguousarray(rows))[None].to(self._device))[0]
-        found = self._scale(action)
+            found: Array = self._module(shown).cpu().numpy()
         one: Array = found[0] if alone else found
         return one
+
+    def portable(self) -> Portable:
+        """The champion without its run, to be exported."""
+        actor, weights = self._actor, self._weights.cpu()
+        return Portable(
+            recipe="evolve",
+            module=ChampionModule(actor, self._bounds, weights),
+            example=lambda rows: (torch.randn(rows, actor.obs, generator=torch.Generator().manual_seed(0)),),
+            axes=(0,),
+            inputs={"obs": f"float32 [rows, {actor.obs}]"},
+            outputs={"action": f"float32 [rows, {actor.action}], within the bounds"},
+            meaning={"bounds": [list(each) for each in self._bounds]},
+            header={
+                "obs": actor.obs,
+                "hidden": list(actor.hidden),
+                "drawn": actor.drawn,
+                "bounds": [list(each) for each in self._bounds],
+            },
+            tensors={name: weight[0] for name, weight in views(weights, actor.layout).items()},
+        )
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What an exported champion says besides its weights."""
+
+    obs: int
+    hidden: tuple[int, ...]
+    drawn: bool
+    bounds: Bounds
+
+
+def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Champion:
+    """The champion of a .safetensors file.
+
+    Raises:
+        ValueError: header and weights do not fit each other.
+    """
+    said = fitted(dict(header), _Header)
+    actor = MLPActor(said.obs, len(said.bounds), said.hidden, drawn=said.drawn)
+    return Champion(actor, said.bounds, joined(tensors, actor.layout))

@@ -34,6 +34,7 @@ EVOLVE = Recipe(
     plan=later("flatwater.recipes.evolve.run:plan"),
     compose=later("flatwater.recipes.evolve.run:compose"),
     policy=later("flatwater.recipes.evolve.policy:policy_of"),
+    rebuild=later("flatwater.recipes.evolve.policy:rebuild_champion"),
     layout=LAYOUT,
     curves={"fitness, mean": "fitness/mean", "champion": "champion/return"},
     journal="lineage",

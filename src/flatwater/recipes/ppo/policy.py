@@ -1,14 +1,26 @@
 """What a run of PPO or of teaching has trained, to be used: observations in, actions out."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm
 
+from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Array, Spaces
 from flatwater.errors import ConfigError
 from flatwater.learners.blocks import bound_weights, look
 from flatwater.nets.policy import Weights
-from flatwater.nets.student import Student
+from flatwater.nets.stack import joined, views
+from flatwater.nets.student import Student, rows_of
+from flatwater.nets.student_config import StudentConfig
 from flatwater.recipes.ppo.run import BlocksRun
+from flatwater.runs.portable import Portable
+from flatwater.storage.content import fitted
+from flatwater.trainers.blocks.state import student_of
 
 
 def policy_of(run: BlocksRun) -> "TrainedPolicy":
@@ -16,6 +28,44 @@ def policy_of(run: BlocksRun) -> "TrainedPolicy":
     setup = run.trainer.setup
     weights = bound_weights(setup.student, run.trainer.run.learner)
     return TrainedPolicy(setup.student, setup.spaces, {name: weight.clone() for name, weight in weights.items()})
+
+
+class PolicyModule(nn.Module):
+    """Observations in, and what is remembered where there is a memory; likeliest actions, and what they follow from."""
+
+    def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
+        """Keep weights and bounds as buffers."""
+        super().__init__()
+        self._student, self._names = student, tuple(weights)
+        for at, name in enumerate(self._names):
+            self.register_buffer(f"weight_{at}", weights[name])
+        student.actions.given(torch.zeros(1, student.actions.outputs))  # keeps what follows from the bounds: untraced
+        self._bounded = spaces.bounds is not None
+        low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32).T
+        self.register_buffer("low", low.contiguous())
+        self.register_buffer("high", high.contiguous())
+
+    def forward(self, obs: Tensor, memory: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The action [B, *action], then the logits [B, R] of a list, then the memory [2, B, M] after the step."""
+        weights = {name: self.get_buffer(f"weight_{at}") for at, name in enumerate(self._names)}
+        begun = torch.zeros(2, obs.shape[0], 0) if memory is None else memory
+        starts = torch.zeros(obs.shape[0], dtype=torch.bool)
+        choice = self._student.choose_read(weights, self._read(weights, obs), begun, starts)
+        action, after = self._student.actions.given(choice.logits).likeliest(), (choice.memory,)
+        remembered = after if memory is not None else ()
+        if self._bounded:
+            low, high = self.get_buffer("low"), self.get_buffer("high")
+            return torch.minimum(torch.maximum(action, low), high), *remembered
+        return action, choice.logits, *remembered
+
+    def _read(self, weights: Weights, obs: Tensor) -> Tensor:
+        """What the network is shown [1, B, O]: of tokens the same sum, in operations that a program can hold."""
+        student = self._student
+        if not student.sees_tokens:
+            return student.read(weights, obs.unsqueeze(0))
+        rows = rows_of(obs, student.config.rows, student.padding)
+        summed = (weights["tokens"][rows] * (rows != student.config.rows).unsqueeze(-1)).sum(1)
+        return layer_norm(summed, summed.shape[-1:]).relu().unsqueeze(0)
 
 
 class TrainedPolicy:
@@ -74,3 +124,68 @@ class TrainedPolicy:
             action = np.clip(action, *np.array(self._spaces.bounds, np.float32).T)
         found: Array = action[0] if alone else action
         return found
+
+    def portable(self) -> Portable:
+        """The policy without its run, to be exported."""
+        cpu, spaces, config = torch.device("cpu"), self._spaces, self._student.config
+        student = student_of(spaces, config, cpu)
+        weights = {name: weight.cpu().contiguous() for name, weight in self._weights.items()}
+        cells, tokens = student.policy.cells, spaces.form == "tokens"
+        shape = [*spaces.obs]
+        memory = {"memory": f"float32 [2, rows, {cells}]: zeros where an episode begins, then what came out"}
+        chosen = spaces.bounds is None
+        logits = {"logits": f"float32 [rows, {len(spaces.actions)}]"} if chosen else {}
+        action = "int64 [rows]: a position in actions" if chosen else f"float32 [rows, {len(spaces.actions)}]"
+        return Portable(
+            recipe="ppo",
+            module=PolicyModule(student, spaces, weights),
+            example=lambda rows: _example(spaces, cells, rows),
+            axes=(0, 1) if cells else (0,),
+            inputs={"obs": f"{'uint8' if tokens else 'float32'} {['rows', *shape]}"} | (memory if cells else {}),
+            outputs={"action": action} | logits | ({"memory_after": memory["memory"]} if cells else {}),
+            meaning={"actions": list(spaces.actions), "bounds": spaces.bounds},
+            header={
+                "form": spaces.form,
+                "obs": shape,
+                "actions": list(spaces.actions),
+                "bounds": spaces.bounds,
+                "student": to_mapping(config),
+            },
+            tensors=weights,
+        )
+
+
+def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
+    rng = torch.Generator().manual_seed(0)
+    shape = (rows, *spaces.obs)
+    tokens = spaces.form == "tokens"
+    obs = (
+        torch.randint(0, 256, shape, generator=rng, dtype=torch.uint8) if tokens else torch.randn(shape, generator=rng)
+    )
+    return (obs, torch.rand(2, rows, cells, generator=rng) - 0.5) if cells else (obs,)
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What an exported policy says besides its weights."""
+
+    form: Literal["tokens", "vector"]
+    obs: tuple[int, ...]
+    actions: tuple[str, ...]
+    bounds: tuple[tuple[float, float], ...] | None
+    student: dict[str, Any]
+
+
+def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
+    """The policy of a .safetensors file.
+
+    Raises:
+        ConfigError: the settings of its network are none.
+        ValueError: header and weights do not fit each other.
+    """
+    said = fitted(dict(header), _Header)
+    config = from_mapping(StudentConfig, said.student, "student")
+    spaces = Spaces(envs=1, agents=1, form=said.form, obs=said.obs, actions=said.actions, steps=1, bounds=said.bounds)
+    student = student_of(spaces, config, torch.device("cpu"))
+    named = views(joined(tensors, student.layout), student.layout)
+    return TrainedPolicy(student, spaces, {name: weight[0] for name, weight in named.items()})

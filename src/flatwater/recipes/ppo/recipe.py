@@ -34,6 +34,7 @@ PPO = Recipe(
     plan=later("flatwater.recipes.ppo.run:plan"),
     compose=later("flatwater.recipes.ppo.run:compose"),
     policy=later("flatwater.recipes.ppo.policy:policy_of"),
+    rebuild=later("flatwater.recipes.ppo.policy:rebuild_policy"),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/policy"},
     journal="episodes",

@@ -35,6 +35,7 @@ TEACH = Recipe(
     plan=later("flatwater.recipes.teach.run:plan"),
     compose=later("flatwater.recipes.teach.run:compose"),
     policy=later("flatwater.recipes.ppo.policy:policy_of"),
+    rebuild=later("flatwater.recipes.ppo.policy:rebuild_policy"),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/student"},
     journal="lessons",

@@ -1,0 +1,96 @@
+"""`flatwater backtest`: what a trained trader makes of a stretch of days."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+if TYPE_CHECKING:
+    from flatwater.panel.panel import Panel
+    from flatwater.panel.splits import Days
+    from flatwater.recipes.erl.backtest import Backtest
+    from flatwater.recipes.erl.trader import Trader
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestCommand:
+    """Play the champion of a run over a stretch of days, against buy and hold, equal weights and random traders.
+
+    It begins on the first day after those that the champion was chosen on, unless --from says otherwise: with newer
+    prices that is the run's holdout and all that has come since. The rules, the costs and the baselines are those of
+    `flatwater evaluate`; a look at holdout days is logged as there. Day by day the trades are those of
+    `flatwater orders`, except that nothing is bought on the last days (env.episode.settlement_days).
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or a .safetensors file of `flatwater export`."""
+    prices: str | None = None
+    """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
+    first: Annotated[str | None, tyro.conf.arg(name="from", metavar="YYYY-MM-DD")] = None
+    """The first day that is played, as 2024-01-31. Left out: the first after those that the champion was chosen on."""
+    last: Annotated[str | None, tyro.conf.arg(name="to", metavar="YYYY-MM-DD")] = None
+    """The last day. Left out: the newest."""
+    out: Path | None = None
+    """Folder for equity.parquet, trades.parquet and result.json. Left out: backtest-FIRST-LAST in the run's folder, or
+    beside the file; it is said."""
+    force: bool = False
+    """Replace those that are there."""
+    json: bool = False
+    """Print the result as JSON instead of a table."""
+
+    def __call__(self) -> int:
+        """Load, play, write, and say it."""
+        import json
+
+        from flatwater.cli.outcome import show_result
+        from flatwater.terminal import say, terminal
+
+        with terminal(errors=True).status("reading the run and playing its champion …"):
+            found, place = self.played()
+            found.write(place, force=self.force)
+        if self.json:
+            print(json.dumps(dict(found.result), indent=1))
+            return 0
+        show_result(dict(found.result), terminal())
+        say(f"equity, trades and result: {place}")
+        return 0
+
+    def played(self) -> "tuple[Backtest, Path]":
+        """The backtest, and the folder that it goes to.
+
+        Raises:
+            FlatwaterError: run, prices, days or folder cannot be used.
+        """
+        from flatwater.cli.orders import load_trader, prices_of
+        from flatwater.panel.locate import load_panel
+        from flatwater.recipes.erl.backtest import check_free, find_days, known_truth, play_backtest
+
+        if self.out is not None:
+            check_free(self.out, force=self.force)
+        trader = load_trader(self.run, "Backtests")
+        prices = prices_of(self.run) if self.prices is None else self.prices
+        panel = trader.panel_of(load_panel(prices))
+        days = find_days(trader, panel, self.first, self.last)
+        place = self._place(panel, days)
+        check_free(place, force=self.force)
+        self._log_look(trader, panel, days)
+        return play_backtest(trader, panel, days, known_truth(prices, panel)), place
+
+    def _place(self, panel: "Panel", days: "Days") -> Path:
+        if self.out is not None:
+            return self.out
+        name, run = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}", Path(self.run)
+        return run / name if run.is_dir() else run.with_name(f"{run.stem}-{name}")
+
+    def _log_look(self, trader: "Trader", panel: "Panel", days: "Days") -> None:
+        from flatwater.recipes.erl.backtest import shares_of
+        from flatwater.runs.evaluate import log_look
+        from flatwater.runs.folder import open_folder
+        from flatwater.terminal import terminal
+
+        if shares_of(trader, panel, days)["holdout"] and Path(self.run).is_dir():
+            folder = open_folder(Path(self.run))
+            looks = log_look(folder, trader.past.generations)
+            said = f"look number {looks} at the holdout of this run, logged in {folder.looks.name}"
+            terminal(errors=True).print(said, highlight=False)

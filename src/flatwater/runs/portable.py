@@ -1,0 +1,250 @@
+"""What was trained as one file, without its run: the same content in three forms, each compared with the original.
+
+- `.pt2`: a program that torch alone can run (torch.export).
+- `.onnx`: a program that ONNX Runtime and its like can run.
+- `.safetensors`: weights by name, with a header from which `flatwater.load` rebuilds the policy.
+
+Every form says inside what goes in and comes out, as JSON.
+"""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from flatwater import __version__
+from flatwater.errors import ConfigError, DataError, FlatwaterError, RunError
+from flatwater.printable import shown
+from flatwater.runs.recipe import find_recipe
+from flatwater.storage.content import fitted, parsed
+from flatwater.storage.directory import write_object
+
+FORMAT = "flatwater-policy-1"
+ABOUT = "about.json"
+"""What the numbers mean, inside of a .pt2 file."""
+KEY = "flatwater"
+"""The same in the metadata of the other two."""
+MOST_ROWS = 4096
+"""That can be asked for in one call of a program."""
+LARGEST_DIFFERENCE = 1e-5
+"""Between what was written and what was trained, relative to numbers above 1."""
+TRACED, COMPARED = 3, 7
+"""Rows of the examples: a program that knew only the first number would fail on the second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portable:
+    """A policy without its run: what every form is made from."""
+
+    recipe: str
+    """By which it was trained, and is rebuilt."""
+    module: nn.Module
+    """Tensors in, one tensor or a tuple out, on the CPU."""
+    example: Callable[[int], tuple[Tensor, ...]]
+    """Inputs of so many rows."""
+    axes: tuple[int, ...]
+    """Of each input the axis of its rows."""
+    inputs: Mapping[str, str]
+    """By name, in their order: type, shape, meaning."""
+    outputs: Mapping[str, str]
+    meaning: Mapping[str, Any]
+    """What else the numbers mean."""
+    header: Mapping[str, Any]
+    """Plain values from which, with the tensors, the recipe rebuilds the policy."""
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """For whoever reads the file."""
+        written = {"format": FORMAT, "flatwater": __version__, "recipe": self.recipe}
+        return written | {"inputs": dict(self.inputs), "outputs": dict(self.outputs), **self.meaning}
+
+
+class Policy(Protocol):
+    """What `flatwater.load` gives."""
+
+    def portable(self) -> Portable:
+        """The policy without its run."""
+        ...
+
+
+Run = Callable[..., tuple[Tensor, ...]]
+"""Of inputs, the outputs."""
+
+
+def export(policy: Policy, file: Path) -> float:
+    """Write a policy as one file, whole or not at all, once what will be written has been run.
+
+    Args:
+        policy: as `flatwater.load` gives it.
+        file: its suffix says the form, one of `FORMS`.
+
+    Returns:
+        The largest difference between both on random inputs, relative to numbers above 1.
+
+    Raises:
+        ConfigError: there is no such form, it cannot hold this policy, or a package for it is missing.
+        RunError: the difference is too large, or the file cannot be written.
+    """
+    if file.suffix not in FORMS:
+        raise ConfigError(f"{file}: the name must end in {', '.join(FORMS)}. Name such a file.")
+    taken = policy.portable()
+    with torch.no_grad(), _quiet():
+        content, again = FORMS[file.suffix](taken)
+        given = taken.example(COMPARED)
+        found = _difference(_several(taken.module(*given)), again(*given))
+    if not found <= LARGEST_DIFFERENCE:
+        raise RunError(
+            f"{file}: what would be written differs from what was trained by {found:.1g}, and {LARGEST_DIFFERENCE:g} "
+            "is allowed: nothing is written. Choose another form: .safetensors holds the weights as they are."
+        )
+    write_object(file, content)
+    return found
+
+
+def _difference(known: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
+    parts = zip(known, found, strict=True)
+    return max(float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max()) for a, b in parts)
+
+
+def _several(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (found,) if isinstance(found, Tensor) else tuple(found)
+
+
+def _program(taken: Portable) -> torch.export.ExportedProgram:
+    rows = torch.export.Dim("rows", min=1, max=MOST_ROWS)
+    shapes = tuple({axis: rows} for axis in taken.axes)
+    return torch.export.export(taken.module.eval(), taken.example(TRACED), dynamic_shapes=shapes)
+
+
+def _as_program(taken: Portable) -> tuple[bytes, Run]:
+    content = io.BytesIO()
+    torch.export.save(_program(taken), content, extra_files={ABOUT: json.dumps(taken.about, indent=1)})
+    loaded = torch.export.load(io.BytesIO(content.getvalue())).module()
+    return content.getvalue(), lambda *given: _several(loaded(*given))
+
+
+def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
+    try:
+        import onnxruntime  # noqa: PLC0415  (an extra of the package)
+        import onnxscript  # noqa: F401, PLC0415  (torch wants it)
+    except ImportError as missing:
+        raise ConfigError(
+            f"an .onnx file wants the package {missing.name}. Install it with: pip install 'flatwater[onnx]'"
+        ) from missing
+    takes, gives = [*taken.inputs], [*taken.outputs]
+    try:
+        made = torch.onnx.export(_program(taken), (), dynamo=True, verbose=False, input_names=takes, output_names=gives)
+    except torch.onnx.errors.OnnxExporterError as fault:
+        raise ConfigError(
+            "what was trained has a computation that torch cannot write as ONNX yet. Choose .pt2 or .safetensors."
+        ) from fault
+    assert made is not None  # noqa: S101  (for the type checker: only the older exporter returns nothing)
+    proto = made.model_proto
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = KEY, json.dumps(taken.about)
+    content: bytes = proto.SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+    def again(*given: Tensor) -> tuple[Tensor, ...]:
+        fed = {name: each.numpy() for name, each in zip(takes, given, strict=True)}
+        return tuple(torch.from_numpy(each) for each in session.run(gives, fed))
+
+    return content, again
+
+
+def _as_weights(taken: Portable) -> tuple[bytes, Run]:
+    from safetensors.torch import load, save  # noqa: PLC0415  (one home)
+
+    header = json.dumps(taken.about | {"header": dict(taken.header)})
+    tensors = {name: tensor.contiguous().clone() for name, tensor in taken.tensors.items()}
+    content: bytes = save(tensors, metadata={KEY: header})
+    module = rebuilt("what would be written", header, load(content)).portable().module
+    return content, lambda *given: _several(module(*given))
+
+
+FORMS: Mapping[str, Callable[[Portable], tuple[bytes, Run]]] = {
+    ".pt2": _as_program,
+    ".onnx": _as_onnx,
+    ".safetensors": _as_weights,
+}
+"""By suffix: what will be written, and what runs it."""
+
+
+def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
+    """The policy of a .safetensors file.
+
+    Raises:
+        ConfigError: the file has another form.
+        DataError: it cannot be read, is damaged, or holds no policy.
+    """
+    if file.suffix in FORMS and file.suffix != ".safetensors":
+        runs = "torch.export.load" if file.suffix == ".pt2" else "ONNX Runtime"
+        raise ConfigError(f"{file}: is a program, for {runs}. Export to a .safetensors file for flatwater.load.")
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (one home)
+
+    try:
+        with safe_open(file, framework="pt") as opened:
+            about = (opened.metadata() or {}).get(KEY)
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is no mapping)
+    except OSError as fault:
+        raise DataError(f"{file}: cannot be read: {fault.strerror or fault}. Check the path.") from fault
+    except SafetensorError as fault:
+        raise DataError(f"{file}: no whole .safetensors file: {fault}. Export it again.") from fault
+    if about is None:
+        raise DataError(f"{file}: was not written by flatwater export: its metadata lacks {KEY!r}. Export it again.")
+    return rebuilt(str(file), about, tensors)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What every header says."""
+
+    format: str
+    recipe: str
+    header: dict[str, Any]
+
+
+def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor]) -> Any:  # noqa: ANN401  (same)
+    """The policy that a header and its tensors describe.
+
+    Raises:
+        DataError: they do not fit each other or this version; begins with `where`.
+    """
+    try:
+        content = parsed(about.encode())
+        if not isinstance(content, dict):
+            raise ValueError(f"{shown(content)}: must have keys")  # noqa: TRY301, TRY004  (told as any other misfit)
+        known = fitted({name: content.get(name) for name in ("format", "recipe", "header")}, _Known)
+        if known.format != FORMAT:
+            raise ValueError(f"format = {shown(known.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
+        recipe = find_recipe(known.recipe)
+        if recipe.rebuild is None:
+            raise ValueError(f"recipe = {shown(known.recipe)}: rebuilds nothing")  # noqa: TRY301
+        return recipe.rebuild(known.header, tensors)
+    except (FlatwaterError, ValueError) as fault:
+        raise DataError(f"{where}: does not describe a policy: {fault}. Export it again.") from fault
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch's exporters tell their developers."""
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)

@@ -1,0 +1,166 @@
+"""A run goes on, and is judged, on a panel that has gained days: as if it had not. Any other panel is refused."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flatwater as fw
+from flatwater.cli.main import main
+from flatwater.errors import CheckpointError, ConfigError, DataError
+from flatwater.panel.extending import difference
+from flatwater.panel.locate import load_panel
+from flatwater.panel.panel import FEATURES, Panel, build_panel, first_days
+from flatwater.panel.store import save_panel
+
+DAYS = 240
+SETTINGS: dict[str, Any] = {
+    "threads": 1,
+    "trackers": (),
+    "population": {"size": 2},
+    "evaluation": {"train_slices": 2, "validation_slices": 2},
+    "env": {
+        "episode": {"context": 6, "trading_days": 15, "settlement_days": 5},
+        "trade": {"hold_days": 5, "target_low": 1.0, "target_high": 4.0},
+    },
+    "splits": {"holdout_days": 40, "validation_days": 40},
+    "net": {"channels": 4, "hidden": 8},
+}
+
+
+def market() -> Panel:
+    return load_panel("synthetic:4x300:signal=0.7")
+
+
+def changed(panel: Panel, day: int, instrument: str, feature: str, value: float) -> Panel:
+    values = np.array(panel.values)
+    values[day, panel.instruments.index(instrument), FEATURES.index(feature)] = value
+    return build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the first days of a market, and that market with more days beside it."""
+    folder = tmp_path_factory.mktemp("extended")
+    save_panel(first_days(market(), DAYS), folder / "own.safetensors")
+    save_panel(market(), folder / "longer.safetensors")
+    fw.train("erl", panel=folder / "own.safetensors", rounds=1, run=folder / "run", quiet=True, **SETTINGS)
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of both in the test's own folder."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace(str(trained), str(tmp_path)))
+    return tmp_path / "run"
+
+
+def test_newer_days_change_nothing_of_what_a_run_is_worth(run: Path, tmp_path: Path) -> None:
+    known, longer = fw.evaluate(run, holdout=True), tmp_path / "longer.safetensors"
+    assert fw.evaluate(run, holdout=True, panel=longer) == known
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_as_if_there_were_no_newer_days(run: Path, tmp_path: Path) -> None:
+    longer = tmp_path / "longer.safetensors"
+    resumed = fw.resume(run, 2, panel=longer, quiet=True)
+    whole = fw.train("erl", panel=tmp_path / "own.safetensors", rounds=2, run=tmp_path / "w", quiet=True, **SETTINGS)
+    assert resumed.result == whole.result
+    assert fw.resume(run, 3, quiet=True).finished, "the longer panel is the run's own from then on"
+
+
+def test_a_panel_that_grew_in_its_place_is_the_run_s(run: Path, tmp_path: Path) -> None:
+    known = fw.evaluate(run)
+    save_panel(market(), tmp_path / "own.safetensors")
+    assert fw.evaluate(run) == known
+    assert fw.load(run).orders(tmp_path / "own.safetensors").date == str(market().dates[-1])
+
+
+def test_a_panel_that_differs_is_refused_by_day_instrument_and_values(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, other = market(), tmp_path / "other.safetensors"
+    save_panel(changed(own, 7, "S2", "close", 12.5), other)
+    was = own.values[7, 2, FEATURES.index("close")]
+    assert main(["evaluate", str(run), "--panel", str(other)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"on {own.dates[7]} the close of S2 is 12.5 and was {was:.9g}" in said
+    with pytest.raises(DataError, match=r"S2 is 12\.5 and was"):
+        fw.resume(run, 2, panel=other, quiet=True)
+    save_panel(changed(own, DAYS + 3, "S2", "close", 12.5), other)
+    assert fw.evaluate(run, panel=other)["days"] == 40, "what is newer may be anything"
+
+
+def test_a_panel_is_compared_with_the_run_s_own_where_that_is_still_there(run: Path, tmp_path: Path) -> None:
+    save_panel(changed(market(), 7, "S2", "close", 12.5), tmp_path / "own.safetensors")
+    with pytest.raises(CheckpointError, match=r"data\.fingerprint"):
+        fw.evaluate(run)
+    first = tmp_path / "short.safetensors"
+    save_panel(first_days(market(), DAYS), tmp_path / "own.safetensors")
+    save_panel(first_days(market(), 200), first)
+    with pytest.raises(DataError, match="it ends on"):
+        fw.evaluate(run, panel=first)
+
+
+def test_an_imported_file_that_was_replaced_is_found_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file, days = tmp_path / "prices.csv", market().dates[:DAYS]
+    rng = np.random.default_rng(0)
+    close = 100 * np.exp(rng.normal(0, 0.01, (DAYS + 5, 2)).cumsum(0))
+    all_days = [*days, *(days[-1] + np.arange(1, 6))]
+
+    def write(last: int, spoiled: float = 1.0) -> None:
+        rows = [
+            f"{all_days[t]},{name},{close[t, n] * (spoiled if t == 9 else 1):.4f}"
+            for t in range(last)
+            for n, name in enumerate("AB")
+        ]
+        file.write_text("date,symbol,close\n" + "\n".join(rows) + "\n")
+
+    write(DAYS)
+    run = fw.train("erl", panel=file, rounds=1, run=tmp_path / "run", quiet=True, **SETTINGS).path
+    known = fw.evaluate(run)
+    write(DAYS + 5)
+    assert fw.evaluate(run) == known
+    write(DAYS + 5, spoiled=1.01)
+    with pytest.raises(DataError, match=rf"on {days[9]} the \w+ of A is"):
+        fw.evaluate(run)
+
+
+def test_a_recipe_without_a_panel_says_so(tmp_path: Path) -> None:
+    run = fw.train("ppo", run=tmp_path / "ppo", rounds=1, envs=2, block=16, evaluation={"envs": 2}, quiet=True)
+    with pytest.raises(ConfigError, match="--panel: a run of `flatwater train ppo` has no such setting"):
+        fw.evaluate(run.path, panel="x")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda panel: panel, ""),
+        (lambda panel: first_days(panel, 30), "it ends on"),
+        (lambda panel: _cut(panel, instruments=("S1", "S0", "S2", "S3")), "its instruments are in another order: S1"),
+        (lambda panel: _cut(panel, instruments=("S0", "S1", "S2", "X")), "it lacks the instrument S3"),
+        (lambda panel: _cut(panel, investable=["S0", "S1", "S2"]), "it lacks the investable instrument S3"),
+        (lambda panel: _cut(panel, days=[n for n in range(300) if n != 11]), "it lacks the day 2000-01-18"),
+        (lambda panel: changed(panel, 299, "S0", "open", np.nan), "the open of S0 is missing and was"),
+        (
+            lambda panel: changed(changed(panel, 9, "S1", "open", 1), 9, "S1", "close", 2),
+            "the close of S1 is 2 and was",
+        ),
+    ],
+)
+def test_what_differs_is_told(change: Any, said: str) -> None:
+    found = difference(market(), change(market()))
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+def _cut(panel: Panel, *, days: Any = slice(None), **given: Any) -> Panel:
+    names = {"instruments": panel.instruments} | given
+    return build_panel(values=np.array(panel.values[days]), dates=np.array(panel.dates[days]), **names)
