@@ -153,7 +153,7 @@ PATHS = (*FILES, *TOMLS, *TEXTS, "s3://bucket/run", "a/" * 3000)
 def options_of(command: tuple[str, ...]) -> dict[str, Any]:
     """Option, or the name of a positional argument in capitals -> the type that is declared for it."""
     found = dict(_walk(interface_of(command), ""))
-    assert len(found) >= 2 or command == ("panel", "show")
+    assert len(found) >= 2 or command in {("panel", "show"), ("completion",)}
     return found
 
 
@@ -165,10 +165,13 @@ def _walk(cls: type[Any], above: str) -> Iterator[tuple[str, Any]]:
             continue
         if is_dataclass(kind) and isinstance(kind, type):
             yield from _walk(kind, f"{above}{field.name}.")
-        elif any("ositional" in str(extra) for extra in getattr(annotated[field.name], "__metadata__", ())):
+            continue
+        told = getattr(annotated[field.name], "__metadata__", ())
+        if any("ositional" in str(extra) for extra in told):
             yield field.name.upper(), kind
         else:
-            yield f"--{above}{field.name}".replace("_", "-"), kind
+            name = next((extra.name for extra in told if getattr(extra, "name", None)), field.name)
+            yield f"--{above}{name}".replace("_", "-"), kind
 
 
 def value_for(option: str, kind: Any) -> st.SearchStrategy[list[str]]:
