@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.printable import shown
 
 
@@ -32,3 +33,24 @@ def import_object(where: str) -> Any:  # noqa: ANN401  (whatever is there)
     """
     module, _, name = where.partition(":")
     return getattr(import_named(module), name)
+
+
+def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterError] = ConfigError) -> Any:  # noqa: ANN401
+    """What the user names as `package.module:Name`.
+
+    Args:
+        where: the name.
+        given: how the message calls it: the setting and its value.
+        wanted: what it should be.
+        error: what is raised.
+
+    Raises:
+        FlatwaterError: there is none; of the class `error`.
+    """
+    try:
+        return import_object(where)
+    except (ImportError, AttributeError, ValueError) as missing:
+        raise error(
+            f"{given}: it cannot be imported ({missing}). Wanted is {wanted}, named package.module:Name, "
+            "installed or in the folder where the command runs"
+        ) from missing

@@ -105,8 +105,3 @@ class GrowingConfig:
     fit: FitConfig = field(default_factory=FitConfig)
     lifecycle: LifecycleConfig = field(default_factory=LifecycleConfig)
     reward: GrowRewardConfig = field(default_factory=GrowRewardConfig)
-
-    @property
-    def slots(self) -> int:
-        """Slots of a host, one after each block."""
-        return len(self.host.channels)

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from flatwater.metrics.reader import read_metrics
+from flatwater.recipes.grow.charts import host_name
 from flatwater.recipes.grow.stages import STAGES
 from flatwater.reports.style import FAINT, INK, write_picture
 
@@ -51,7 +52,7 @@ def _lives(below: SubFigure, lives: pl.DataFrame) -> None:
     seeds = lives["env_seed"].unique(maintain_order=True).to_list()[:LIVES]
     grid = below.subplots(ROWS, -(-len(seeds) // ROWS), squeeze=False, sharex=True, sharey=True)
     for axes, seed in zip(grid.flat, seeds, strict=False):
-        _life(axes, lives.filter(pl.col("env_seed") == seed))
+        _life(axes, lives.filter(pl.col("env_seed") == seed), kinds=bool(lives["impaired"].any()))
     for axes in grid.flat[len(seeds) :]:
         axes.set_visible(False)
     below.suptitle(
@@ -100,7 +101,7 @@ def _accuracy(axes: Axes, result: dict[str, Any]) -> None:
     axes.legend(frameon=False, fontsize=8, ncols=len(players), loc="upper right")
 
 
-def _life(axes: Axes, episode: pl.DataFrame) -> None:
+def _life(axes: Axes, episode: pl.DataFrame, *, kinds: bool) -> None:
     stages = np.stack(episode["stage"].to_list()).T
     slots, steps = stages.shape
     colours = ListedColormap(list(STAGES.values()))
@@ -111,6 +112,6 @@ def _life(axes: Axes, episode: pl.DataFrame) -> None:
     axes.plot(episode["step"] + 1, slots - 0.5 - slots * episode["accuracy"], color=INK, lw=1.4)
     axes.grid(visible=False)
     axes.set_yticks(range(slots), [f"slot {n}" for n in range(slots)])
-    host = "impaired" if episode["impaired"][0] else "capable"
-    axes.set_title(f"{host} host: {episode['accuracy'][-1]:.0%}", fontsize=9, fontweight="normal")
+    said = f"{host_name(episode, kinds=kinds)}: {episode['accuracy'][-1]:.0%}"
+    axes.set_title(said, fontsize=9, fontweight="normal")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))

@@ -42,9 +42,8 @@ class GrowRun(Run):
         if seen.channels == seen.height == 1:
             size = f"vectors of {seen.width}"
         task = f"{len(envs.task.train_labels):,} {size} in {seen.classes} classes to learn"
-        return (
-            f"{config.envs} {config.env.host.kind} hosts of up to {weights:,} weights, {task}, batches of one episode"
-        )
+        kind = config.host or config.env.host.kind
+        return f"{config.envs} {kind} hosts of up to {weights:,} weights, {task}, batches of one episode"
 
     def data(self) -> dict[str, Any]:
         """The images, by their content."""
@@ -88,7 +87,8 @@ def compose(config: GrowRunConfig) -> GrowRun:
     plan = plan_grow(config, device)
     if not config.start_over_budget:
         refuse(plan)
-    setup, task = build_setup(config, device), load_task(config.task, device)
+    task = load_task(config.task, device)
+    setup = build_setup(config, task.images, device)
     run = allocated(lambda: build_grow(setup, task), plan)
     parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
     fingerprint = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
