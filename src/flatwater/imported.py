@@ -1,6 +1,8 @@
 """What a user names by where it is: recipes, environments and teachers of somebody else's, as `package.module:Name`."""
 
+import hashlib
 import importlib
+import inspect
 import os
 import sys
 from types import ModuleType
@@ -40,8 +42,8 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
 
     Args:
         where: the name.
-        given: how the message calls it: the setting and its value.
-        wanted: what it should be.
+        given: how the message begins: `teacher 'a:B'`, or `it` where the setting and its value stand before.
+        wanted: what it should be, in the words of the setting.
         error: what is raised.
 
     Raises:
@@ -49,8 +51,18 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
     """
     try:
         return import_object(where)
-    except (ImportError, AttributeError, ValueError) as missing:
+    except (ImportError, AttributeError) as missing:
         raise error(
-            f"{given}: it cannot be imported ({missing}). Wanted is {wanted}, named package.module:Name, "
-            "installed or in the folder where the command runs"
+            f"{given} cannot be imported ({missing}). Wanted is {wanted}, installed or in the folder where the command "
+            "runs"
         ) from missing
+
+
+def version_of(found: Any) -> str:  # noqa: ANN401  (a class or a function)
+    """A hash of the text of its module: what was computed with one text is not what another computes.
+
+    Raises:
+        OSError: there is no text.
+        TypeError: it stands in no module.
+    """
+    return hashlib.sha256(inspect.getsource(inspect.getmodule(found) or found).encode()).hexdigest()[:12]

@@ -1,6 +1,7 @@
 """Runs of growing networks: the same contract, commands and files as those of traders."""
 
 import json
+import linecache
 import subprocess
 import sys
 from collections.abc import Callable
@@ -239,6 +240,22 @@ def test_a_network_of_the_user_s_is_grown_as_planned_and_resumed_bit_for_bit(
     assert "slot 2: " not in made
     assert "impaired ones" not in made
     assert "capable host" not in made
+
+
+@pytest.mark.slow
+def test_a_run_does_not_go_on_with_another_text_of_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "examples" / "own_host.py").read_text()
+    (tmp_path / "changing_host.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    run, options = tmp_path / "run", [*TINY_GROW, "--host", "changing_host:Residual", "--rounds", "1"]
+    assert main(["train", "grow", *options, "--run", str(run)]) == 0
+    (tmp_path / "changing_host.py").write_text(text.replace("x + added", "x - added"))
+    monkeypatch.delitem(sys.modules, "changing_host")
+    linecache.clearcache()
+    assert main(["resume", str(run), "--rounds", "2"]) == 2
+    assert "host" in capsys.readouterr().err
 
 
 def test_what_an_own_host_s_plan_suggests_is_not_for_shipped_hosts(

@@ -32,8 +32,6 @@ TINY: dict[str, Any] = {
 }
 TASK = load_task("digits", CPU)
 sys.path.append(str(Path(__file__).parents[3] / "examples"))
-OWN = {"host": "own_host:Residual", "env.host.channels": [4, 8, 16]}
-"""A network of the user's."""
 
 
 def tiny(changes: Mapping[str, Any]) -> GrowConfig:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import OWN
 from trees import differing, digest, pointers, restore_, saved
 
 from flatwater.envs.growing.simulator import reset_, step_
@@ -23,6 +22,8 @@ Built = Callable[..., GrowTrainer]
 Trained = Callable[..., tuple[GrowTrainer, list[dict[str, float]]]]
 
 
+OWN = {"host": "own_host:Residual", "env.host.channels": [4, 8, 16]}
+"""The network of examples/, in place of the small ones."""
 HOSTS = pytest.mark.parametrize("host", [{}, OWN], ids=["shipped", "own"])
 
 

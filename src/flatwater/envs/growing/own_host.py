@@ -56,7 +56,7 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
     if name is None:
         return host_of(config, images)
     given = f"host = {shown(name)}"
-    build = find_object(name, given=given, wanted=WANTED)
+    build = find_object(name, given=f"{given}: it", wanted="package.module:Class of a torch.nn.Module")
     try:
         return _tried(build, images, config.rank, device)
     except ConfigError as wrong:
