@@ -5,11 +5,18 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.printable import shown
+
+OURS = "flatwater"
+_named: set[str] = set()
+"""Packages and modules of the user's, that were imported because he named them."""
 
 
 def import_named(name: str) -> ModuleType:
@@ -18,8 +25,11 @@ def import_named(name: str) -> ModuleType:
     Raises:
         ImportError: there is none, or the name cannot be one: relative to nothing, empty, with spaces.
     """
+    package = name.partition(".")[0]
     if not all(part.isidentifier() for part in name.split(".")):
         raise ImportError(f"{shown(name)} is no name of a module")
+    if package != OURS:
+        _named.add(package)
     here = os.getcwd()  # noqa: PTH109  (the entry of the search path is a text)
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)  # last: a file of the folder must not stand in for an installed package
@@ -51,7 +61,7 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
     """
     try:
         return import_object(where)
-    except (ImportError, AttributeError) as missing:
+    except (ImportError, AttributeError, SyntaxError) as missing:
         raise error(
             f"{given} cannot be imported ({missing}). Wanted is {wanted}, installed or in the folder where the command "
             "runs"
@@ -66,3 +76,23 @@ def version_of(found: Any) -> str:  # noqa: ANN401  (a class or a function)
         TypeError: it stands in no module.
     """
     return hashlib.sha256(inspect.getsource(inspect.getmodule(found) or found).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an error was raised."""
+
+    file: str
+    line: int
+    function: str
+
+
+def own_place(fault: BaseException) -> Place | None:
+    """Where the user's own code raised an error, or called the library that did; None where it was Flatwater."""
+    for frame, line in reversed([*traceback.walk_tb(fault.__traceback__)]):
+        package = str(frame.f_globals["__name__"]).partition(".")[0] if "__name__" in frame.f_globals else ""
+        if package == OURS:
+            return None
+        if package in _named:
+            return Place(Path(frame.f_code.co_filename).name, line, frame.f_code.co_name)
+    return None
