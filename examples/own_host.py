@@ -1,39 +1,30 @@
-"""A network of your own for `flatwater train grow`: small, residual, with two places where it can grow.
+"""A network of your own for `flatwater train grow`: it sees pixel by pixel, until something is grown in it.
 
     cd examples
-    flatwater train grow --host own_host:Residual --rounds 3
+    flatwater train grow --host own_host:Pixels --rounds 3
 
-`slots` names submodules: behind the output of each of them a seed can be grown.
+`slots` names submodules: behind the output of each of them a seed can be grown, here a 3 x 3 convolution.
 """
 
 from torch import Tensor, nn
 
 
-class Block(nn.Module):
-    """A convolution beside a way around it."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(width, width, 3, padding=1), nn.GroupNorm(2, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """As many features."""
-        added: Tensor = self.norm(self.conv(x))
-        return (x + added).relu()
+def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+    """A convolution of single pixels, a norm and an activation."""
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride), nn.GroupNorm(2, outputs), nn.ReLU())
 
 
-class Residual(nn.Module):
-    """Two residual blocks for images of any size and number of classes."""
+class Pixels(nn.Module):
+    """Three blocks for images of any size and number of classes."""
 
-    slots = ("first", "second")
+    slots = ("blocks.0", "blocks.1", "blocks.2")
 
     def __init__(self, channels: int, height: int, width: int, classes: int) -> None:  # noqa: ARG002  (any size)
         super().__init__()
-        self.stem = nn.Conv2d(channels, 8, 3, stride=2, padding=1)
-        self.first, self.second = Block(8), Block(8)
-        self.head = nn.Linear(8, classes)
+        self.blocks = nn.Sequential(block(channels, 4), block(4, 8, stride=2), block(8, 16, stride=2))
+        self.head = nn.Linear(16, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of each class."""
-        logits: Tensor = self.head(self.second(self.first(self.stem(images))).mean((2, 3)))
+        logits: Tensor = self.head(self.blocks(images).mean((2, 3)))
         return logits

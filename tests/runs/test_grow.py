@@ -216,7 +216,7 @@ def test_a_plan_of_a_million_updates_a_step_is_made_in_seconds_and_counts_what_t
 def own(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Options of a small run of the example's network."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
-    return [*TINY_GROW, "--host", "own_host:Residual"]
+    return [*TINY_GROW, "--host", "own_host:Pixels"]
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_a_network_of_the_user_s_is_grown_as_planned_and_resumed_bit_for_bit(
 ) -> None:
     whole, halved = tmp_path / "whole", tmp_path / "halved"
     assert main(["train", "grow", *own, "--rounds", "2", "--run", str(whole)]) == 0
-    assert "2 own_host:Residual hosts" in capsys.readouterr().out
+    assert "2 own_host:Pixels hosts" in capsys.readouterr().out
     plan = read_plan(whole / "plan.json")
     assert isinstance(plan, Plan)
     assert {line["owned_bytes"] for line in entries(whole / "ledger.jsonl")} == {plan.total_bytes}
@@ -233,12 +233,14 @@ def test_a_network_of_the_user_s_is_grown_as_planned_and_resumed_bit_for_bit(
     assert main(["resume", str(halved), "--rounds", "2"]) == 0
     same(whole, halved)
     result = json.loads((whole / "result.json").read_text())
-    assert result["slots"] == 2
-    assert result["players"]["policy"]["accuracy_impaired"] is None
+    assert result["slots"] == 3
+    policy = result["players"]["policy"]
+    assert policy["accuracy"] is not None
+    assert policy["accuracy_capable"] is policy["accuracy_impaired"] is None
     made = page(read_run(whole))
-    assert "slot 1: " in made
-    assert "slot 2: " not in made
-    assert "impaired ones" not in made
+    assert "slot 2: " in made
+    assert "slot 3: " not in made
+    assert ">impaired<" not in made
     assert "capable host" not in made
 
 
@@ -249,9 +251,9 @@ def test_a_run_does_not_go_on_with_another_text_of_its_host(
     text = (Path(__file__).parents[2] / "examples" / "own_host.py").read_text()
     (tmp_path / "changing_host.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    run, options = tmp_path / "run", [*TINY_GROW, "--host", "changing_host:Residual", "--rounds", "1"]
+    run, options = tmp_path / "run", [*TINY_GROW, "--host", "changing_host:Pixels", "--rounds", "1"]
     assert main(["train", "grow", *options, "--run", str(run)]) == 0
-    (tmp_path / "changing_host.py").write_text(text.replace("x + added", "x - added"))
+    (tmp_path / "changing_host.py").write_text(text.replace("mean(", "amax("))
     monkeypatch.delitem(sys.modules, "changing_host")
     linecache.clearcache()
     assert main(["resume", str(run), "--rounds", "2"]) == 2

@@ -143,6 +143,11 @@ class Recipe:
         """As in `flatwater train NAME`, and in a run folder's config.toml."""
         return next(str(field.default) for field in fields(self.config) if field.name == "trainer")
 
+    def measured(self, result: Mapping[str, Any]) -> tuple[Number, ...]:
+        """Those of its numbers that a row of a result has."""
+        rows = result[self.players].values()
+        return tuple(number for number in self.numbers if any(row.get(number.key) is not None for row in rows))
+
 
 def find_recipe(name: str) -> Recipe:
     """The recipe of a name.

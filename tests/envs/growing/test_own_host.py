@@ -229,7 +229,7 @@ def test_vectors_are_images_of_one_row() -> None:
 NOWHERE = {
     "no_such_module:Net": r"cannot be imported \(No module named 'no_such_module'\)",
     "own_hosts:Missing": "cannot be imported .*Missing",
-    "own_hosts": "cannot be imported",
+    "conv": "must be package.module:Class. The hosts that ship are named by env.host.kind",
     "own_hosts:NUMBER": "it is a int, no class of torch.nn.Module",
 }
 WRONG = {

@@ -22,7 +22,7 @@ Built = Callable[..., GrowTrainer]
 Trained = Callable[..., tuple[GrowTrainer, list[dict[str, float]]]]
 
 
-OWN = {"host": "own_host:Residual", "env.host.channels": [4, 8, 16]}
+OWN = {"host": "own_host:Pixels", "env.host.channels": [4, 8, 16]}
 """The network of examples/, in place of the small ones."""
 HOSTS = pytest.mark.parametrize("host", [{}, OWN], ids=["shipped", "own"])
 

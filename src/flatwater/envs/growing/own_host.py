@@ -56,6 +56,8 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
     if name is None:
         return host_of(config, images)
     given = f"host = {shown(name)}"
+    if ":" not in name:
+        raise ConfigError(f"{given}: must be package.module:Class. The hosts that ship are named by env.host.kind")
     build = find_object(name, given=f"{given}: it", wanted="package.module:Class of a torch.nn.Module")
     try:
         return _tried(build, images, config.rank, device)

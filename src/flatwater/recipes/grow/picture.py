@@ -84,9 +84,10 @@ def _course(axes: Axes, metrics: dict[str, list[float]]) -> None:
 
 
 def _accuracy(axes: Axes, result: dict[str, Any]) -> None:
-    """Bars for the two kinds of hosts, where both were played."""
+    """Bars for the two kinds of hosts, or for all where there is one kind."""
     players = result["players"]
     kinds = [kind for kind in ("accuracy_capable", "accuracy_impaired") if players["policy"][kind] is not None]
+    kinds = kinds or ["accuracy"]
     at, width = np.arange(len(kinds)), 0.8 / len(players)
     for n, (name, numbers) in enumerate(players.items()):
         heights = [100 * numbers[kind] for kind in kinds]
@@ -94,7 +95,7 @@ def _accuracy(axes: Axes, result: dict[str, Any]) -> None:
             at + (n - (len(players) - 1) / 2) * width, heights, 0.9 * width, color=COLOURS[name], label=name
         )
         axes.bar_label(bars, fmt="%.0f", fontsize=8)
-    axes.set_xticks(at, [f"{kind.removeprefix('accuracy_')} hosts" for kind in kinds])
+    axes.set_xticks(at, [f"{kind.removeprefix('accuracy').removeprefix('_')} hosts".strip() for kind in kinds])
     axes.set_title(f"Accuracy after the last step, percent ({result['episodes']} {result['split']} episodes)")
     axes.grid(visible=False, axis="x")
     axes.set_ylim(0, 115)
