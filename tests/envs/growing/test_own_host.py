@@ -250,7 +250,7 @@ WRONG = {
     own_hosts.DrawnBuffer: "its buffer mask differs from host to host",
     own_hosts.Hidden: "stacked it computes something else than alone",
     own_hosts.Dropping: "computes alone, but not stacked .*random",
-    own_hosts.Branching: "computes alone, but not stacked .*control flow",
+    own_hosts.Branching: r"computes alone, but not stacked .*control flow.* \(own_hosts.py, line \d+\)",
     own_hosts.Again: "its slot layer is called 2 times",
     own_hosts.Tokens: r"its slot layer returns \(4, 8, 6\) for 4 images",
 }
@@ -275,5 +275,8 @@ def test_settings_of_shipped_hosts_say_nothing_of_one_s_own() -> None:
 
 
 def test_a_class_that_cannot_leave_the_cpu_is_told_why() -> None:
-    with pytest.raises(ConfigError, match=r"^host = 'own_hosts:OnTheCPU': it computes on the CPU alone: .*device"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^host = 'own_hosts:OnTheCPU': it computes on the CPU alone: .*device",
+    ):
         plan_grow(GrowRunConfig(host=f"own_hosts:{own_hosts.OnTheCPU.__name__}"), CPU)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from flatwater.envs.growing.config import HostConfig
 from flatwater.envs.growing.simulator import host_of
 from flatwater.errors import ConfigError
-from flatwater.imported import find_object
+from flatwater.imported import find_object, own_place
 from flatwater.nets.grafts import ConvGraft, DenseGraft, Graft
 from flatwater.nets.hosts import TAPS, Host, Images
 from flatwater.nets.own_host import OwnHost, made
@@ -82,15 +82,16 @@ def _tried(build: Any, images: Images, rank: int, device: torch.device) -> OwnHo
         _check_stacked(host, [one, other], [each.logits for each in alone], shown_)
     except RuntimeError as refused:
         raise ConfigError(
-            f"it computes alone, but not stacked for many hosts by torch.func.vmap: {first_sentence(refused)}. Leave "
+            f"it computes alone, but not stacked for many hosts by torch.func.vmap: {what_torch_says(refused)}. Leave "
             "dropout and other random numbers, branches on values and .item() out of its forward"
         ) from refused
     return replace(host, constants=constants)
 
 
-def first_sentence(error: Exception) -> str:
-    """What torch says, without its advice."""
-    return str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
+def what_torch_says(error: Exception) -> str:
+    """Without its advice, and with the line of the user's that asked for it."""
+    said, place = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!"), own_place(error)
+    return said if place is None else f"{said} ({place.file}, line {place.line})"
 
 
 def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from flatwater.envs.growing.own_host import first_sentence
+from flatwater.envs.growing.own_host import what_torch_says
 from flatwater.envs.growing.simulator import measure_, train_
 from flatwater.envs.growing.stream import image_numbers
 from flatwater.envs.growing.task import load_task
@@ -62,7 +62,7 @@ def transients(setup: Setup, run: Grow) -> dict[str, int]:
         if setup.config.host is None:
             raise
         raise ConfigError(
-            f"host = {shown(setup.config.host)}: it computes on the CPU alone: {first_sentence(refused)}. What its "
+            f"host = {shown(setup.config.host)}: it computes on the CPU alone: {what_torch_says(refused)}. What its "
             "forward makes must lie where its input does, as in torch.arange(n, device=x.device); what is always the "
             "same is a buffer (register_buffer)"
         ) from refused
