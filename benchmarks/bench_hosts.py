@@ -57,7 +57,7 @@ def begun(config: GrowingConfig) -> GrowingEnvs:
     everywhere = torch.ones(HOSTS, dtype=torch.bool)
     for slot, (part, layout) in enumerate(zip(envs.seeds, net_of(envs).seeds, strict=True)):
         draw_weights_(part.weights, layout, key(envs.seed, SEEDLING, slot), everywhere)
-    place = torch.arange(HOSTS)[:, None] + torch.arange(config.slots)
+    place = torch.arange(HOSTS)[:, None] + torch.arange(len(envs.seeds))
     envs.slots.blueprint.copy_(place % 3)
     envs.slots.alpha.copy_(place % 4 / 3)
     envs.slots.stage.fill_(Stage.BLENDING)

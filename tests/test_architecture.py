@@ -21,7 +21,9 @@ HOT += [f"envs/trading/{module}.py" for module in ("simulator", "market", "exits
 HOT += ["envs/growing"]
 HOT += [f"trainers/grow/{module}.py" for module in ("collect", "held_out")]
 WAITS = {"item", "cpu", "tolist", "numpy"}
-MAY_WAIT: dict[str, str] = {}
+MAY_WAIT = {
+    "nets/own_host.py::draw_": "once an episode: a class of the user's draws its weights in Python, host by host",
+}
 """`module::function` -> why it may wait for the device: it is called once a round or less."""
 
 GLOBAL_DRAWS = {

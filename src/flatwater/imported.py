@@ -1,12 +1,22 @@
 """What a user names by where it is: recipes, environments and teachers of somebody else's, as `package.module:Name`."""
 
+import hashlib
 import importlib
+import inspect
 import os
 import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.printable import shown
+
+OURS = "flatwater"
+_named: set[str] = set()
+"""Packages and modules of the user's, that were imported because he named them."""
 
 
 def import_named(name: str) -> ModuleType:
@@ -15,8 +25,11 @@ def import_named(name: str) -> ModuleType:
     Raises:
         ImportError: there is none, or the name cannot be one: relative to nothing, empty, with spaces.
     """
+    package = name.partition(".")[0]
     if not all(part.isidentifier() for part in name.split(".")):
         raise ImportError(f"{shown(name)} is no name of a module")
+    if package != OURS:
+        _named.add(package)
     here = os.getcwd()  # noqa: PTH109  (the entry of the search path is a text)
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)  # last: a file of the folder must not stand in for an installed package
@@ -32,3 +45,54 @@ def import_object(where: str) -> Any:  # noqa: ANN401  (whatever is there)
     """
     module, _, name = where.partition(":")
     return getattr(import_named(module), name)
+
+
+def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterError] = ConfigError) -> Any:  # noqa: ANN401
+    """What the user names as `package.module:Name`.
+
+    Args:
+        where: the name.
+        given: how the message begins: `teacher 'a:B'`, or `it` where the setting and its value stand before.
+        wanted: what it should be, in the words of the setting.
+        error: what is raised.
+
+    Raises:
+        FlatwaterError: there is none; of the class `error`.
+    """
+    try:
+        return import_object(where)
+    except (ImportError, AttributeError, SyntaxError) as missing:
+        raise error(
+            f"{given} cannot be imported ({missing}). Wanted is {wanted}, installed or in the folder where the command "
+            "runs"
+        ) from missing
+
+
+def version_of(found: Any) -> str:  # noqa: ANN401  (a class or a function)
+    """A hash of the text of its module: what was computed with one text is not what another computes.
+
+    Raises:
+        OSError: there is no text.
+        TypeError: it stands in no module.
+    """
+    return hashlib.sha256(inspect.getsource(inspect.getmodule(found) or found).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an error was raised."""
+
+    file: str
+    line: int
+    function: str
+
+
+def own_place(fault: BaseException) -> Place | None:
+    """Where the user's own code raised an error, or called the library that did; None where it was Flatwater."""
+    for frame, line in reversed([*traceback.walk_tb(fault.__traceback__)]):
+        package = str(frame.f_globals["__name__"]).partition(".")[0] if "__name__" in frame.f_globals else ""
+        if package == OURS:
+            return None
+        if package in _named:
+            return Place(Path(frame.f_code.co_filename).name, line, frame.f_code.co_name)
+    return None

@@ -1,6 +1,7 @@
 """The last resort: what nothing has caught is told in a sentence, and written down."""
 
 import errno
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,65 @@ def test_what_the_machine_refuses_is_no_fault_of_ours(
 ) -> None:
     assert failing(fault, monkeypatch) == code
     assert said in capsys.readouterr().err
+
+
+TASK = """
+import numpy as np
+
+
+def images():
+    return np.zeros((60, 8, 8)).reshape(7, -1), np.arange(60) % 4
+
+
+def unread():
+    return open("images.bin")
+
+
+def cut():
+    import no_such_package
+
+
+def asked():
+    from flatwater.units import parse_bytes
+    return parse_bytes(None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "said"),
+    [
+        ("images", 1, "your task_of_mine.py, line 5, in images: ValueError: cannot reshape array of size 3840"),
+        ("unread", 1, "your task_of_mine.py, line 9, in unread: FileNotFoundError"),
+        ("cut", 1, "your task_of_mine.py, line 13, in cut: ModuleNotFoundError: No module named 'no_such_package'"),
+        ("asked", 70, "please report it"),
+        ("missing", 2, "task = 'task_of_mine:missing': it cannot be imported"),
+    ],
+)
+def test_an_error_in_the_user_s_code_is_told_with_its_line(
+    function: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("task_of_mine.py").write_text(TASK.lstrip("\n"))
+    monkeypatch.syspath_prepend(Path.cwd())
+    monkeypatch.delitem(sys.modules, "task_of_mine", raising=False)
+    assert main(["plan", "grow", "--task", f"task_of_mine:{function}"]) == code
+    told = " ".join(capsys.readouterr().err.split())
+    assert said in told
+    if code == 1:
+        (kept,) = Path(".flatwater").glob("fault-*.txt")
+        assert str(kept.absolute()) in told
+        assert "Traceback" in kept.read_text()
+    assert " 1 " in EXIT_CODES
+
+
+def test_a_module_of_the_user_s_that_is_no_python_is_told_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("unfinished_task.py").write_text("import numpy\n\ndef images(:\n")
+    monkeypatch.syspath_prepend(Path.cwd())
+    assert main(["plan", "grow", "--task", "unfinished_task:images"]) == 2
+    assert "cannot be imported (invalid syntax (unfinished_task.py, line 3))" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_a_nul_character_is_refused_in_any_word(capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ def test_they_are_observed_by_name(tmp_path: Path) -> None:
         ("signals_of_mine:words", "words holds String. Return one number"),
         ("signals_of_mine:number", "returned no frame with symbol, date"),
         ("signals_of_mine:infinite", "feature infinite: A on 2024-01-01 is infinite"),
-        ("signals_of_mine:nothing", r"has no attribute 'nothing'\. Write MODULE:FUNCTION"),
+        ("signals_of_mine:nothing", r"has no attribute 'nothing'\)\. Wanted is MODULE:FUNCTION"),
         ("no_such_module:alpha", "No module named 'no_such_module'"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_run_whose_recipe_is_gone_is_told_and_keeps_no_other_from_the_list(
     sys.modules.pop("cross_entropy")
     Path("cross_entropy.py").unlink()
     assert main(["resume", "kept"]) == 2
-    assert "Run the command in the folder where its module is" in capsys.readouterr().err
+    assert "Wanted is package.module:NAME, installed or in the folder where the command runs" in capsys.readouterr().err
     assert main(["runs", "."]) == 0
     assert "unreadable" in capsys.readouterr().out
 

@@ -1,6 +1,7 @@
 """Runs of growing networks: the same contract, commands and files as those of traders."""
 
 import json
+import linecache
 import subprocess
 import sys
 from collections.abc import Callable
@@ -209,3 +210,60 @@ def test_a_plan_of_a_million_updates_a_step_is_made_in_seconds_and_counts_what_t
         ) in {0, 3}
         totals.append(json.loads(capsys.readouterr().out)["transients"]["collect"])
     assert totals[1] - totals[0] > 8 * 2 * 16 * (1 << 20)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options of a small run of the example's network."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    return [*TINY_GROW, "--host", "own_host:Pixels"]
+
+
+@pytest.mark.slow
+def test_a_network_of_the_user_s_is_grown_as_planned_and_resumed_bit_for_bit(
+    own: list[str], tmp_path: Path, same: Callable[[Path, Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, halved = tmp_path / "whole", tmp_path / "halved"
+    assert main(["train", "grow", *own, "--rounds", "2", "--run", str(whole)]) == 0
+    assert "2 own_host:Pixels hosts" in capsys.readouterr().out
+    plan = read_plan(whole / "plan.json")
+    assert isinstance(plan, Plan)
+    assert {line["owned_bytes"] for line in entries(whole / "ledger.jsonl")} == {plan.total_bytes}
+    assert main(["train", "grow", *own, "--rounds", "1", "--run", str(halved)]) == 0
+    assert main(["resume", str(halved), "--rounds", "2"]) == 0
+    same(whole, halved)
+    result = json.loads((whole / "result.json").read_text())
+    assert result["slots"] == 3
+    policy = result["players"]["policy"]
+    assert policy["accuracy"] is not None
+    assert policy["accuracy_capable"] is policy["accuracy_impaired"] is None
+    made = page(read_run(whole))
+    assert "slot 2: " in made
+    assert "slot 3: " not in made
+    assert ">impaired<" not in made
+    assert "capable host" not in made
+
+
+@pytest.mark.slow
+def test_a_run_does_not_go_on_with_another_text_of_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "examples" / "own_host.py").read_text()
+    (tmp_path / "changing_host.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    run, options = tmp_path / "run", [*TINY_GROW, "--host", "changing_host:Pixels", "--rounds", "1"]
+    assert main(["train", "grow", *options, "--run", str(run)]) == 0
+    (tmp_path / "changing_host.py").write_text(text.replace("mean(", "amax("))
+    monkeypatch.delitem(sys.modules, "changing_host")
+    linecache.clearcache()
+    assert main(["resume", str(run), "--rounds", "2"]) == 2
+    assert "host" in capsys.readouterr().err
+
+
+def test_what_an_own_host_s_plan_suggests_is_not_for_shipped_hosts(
+    own: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "grow", *own, "--budget", "100MiB"]) == 3
+    said = capsys.readouterr().out
+    assert "envs = 1: envs would take" in said
+    assert "env.host.channels" not in said

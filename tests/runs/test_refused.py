@@ -62,6 +62,10 @@ OWN = {
     "grow": {
         "environments that cannot be dealt": "--learner.minibatches 3",
         "odd channels": "--env.host.channels 3 4 5",
+        "a host that has no colon": "--host conv",
+        "a host that cannot be imported": "--host nowhere:Net",
+        "a class that is no network": "--host collections:OrderedDict",
+        "a setting of shipped hosts": "--host nowhere:Net --env.host.channels 2 2 2",
         "a rank wider than the host": "--env.host.kind mlp --env.host.hidden 4 4 4 --env.host.rank 5",
     },
     "ppo": {

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from flatwater import __version__
 from flatwater.cli.output_file import KEPT
+from flatwater.imported import Place
 
 FAULT_EXIT = 70
 """EX_SOFTWARE of sysexits.h."""
+OWN_FAULT_EXIT = 1
+"""Of a Python program that an error has ended."""
 
 
 def describe_fault(fault: BaseException, words: list[str]) -> str:
@@ -22,13 +25,31 @@ def describe_fault(fault: BaseException, words: list[str]) -> str:
         fault: what was raised.
         words: of the command line.
     """
-    head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\ncommand: {words!r}\n\n"
-    kept = _kept(head + "".join(traceback.format_exception(fault)))
-    where = f"What is known about it stands in {kept}." if kept else "It stands above."
+    where = _written(fault, words, "What is known about it")
     return (
         f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {where} "
         "A run goes on with `flatwater resume`."
     )
+
+
+def describe_own_fault(fault: BaseException, place: Place, words: list[str]) -> str:
+    """The same for an error in code of the user's.
+
+    Args:
+        fault: what was raised.
+        place: where his code raised it.
+        words: of the command line.
+    """
+    said = str(fault).strip().partition("\n")[0]
+    where = _written(fault, words, "The traceback")
+    return f"your {place.file}, line {place.line}, in {place.function}: {type(fault).__name__}: {said}. {where}"
+
+
+def _written(fault: BaseException, words: list[str], what: str) -> str:
+    """Write the traceback to a file; returns where it is."""
+    head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\ncommand: {words!r}\n\n"
+    kept = _kept(head + "".join(traceback.format_exception(fault)))
+    return f"{what} stands in {kept}." if kept else "It stands above."
 
 
 def _kept(text: str) -> Path | None:

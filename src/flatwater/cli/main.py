@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from rich.text import Text
 
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
-from flatwater.imported import import_object
+from flatwater.imported import import_object, own_place
 from flatwater.printable import shown
 from flatwater.runs.recipe import RECIPES, find_recipe, recipe_in
 from flatwater.runs.signals import SIGNALLED, Terminated, end_on_signals
@@ -61,10 +61,10 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
 """Words of a command -> the class that is its interface, and one line of help. A module is imported when it is used."""
 
 EXIT_CODES = """\
-exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input · 3 does not fit in memory
-            4 stopped at its memory budget, with a checkpoint · 70 a fault of Flatwater, please report it
-            130 second Ctrl-C · 129 SIGHUP, 138 SIGUSR1, 143 SIGTERM: training stopped with a checkpoint, other
-            commands ended"""
+exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 1 an error in code of yours · 2 bad input
+            3 does not fit in memory · 4 stopped at its memory budget, with a checkpoint
+            70 a fault of Flatwater, please report it · 130 second Ctrl-C
+            129 SIGHUP, 138 SIGUSR1, 143 SIGTERM: training stopped with a checkpoint, other commands ended"""
 
 MACHINE = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
@@ -112,6 +112,12 @@ def check_words(words: Sequence[str]) -> None:
 
 def last_resort(errors: Terminal, fault: Exception, words: list[str]) -> int:
     """Say what nothing below has caught. Returns the exit code."""
+    place = own_place(fault)
+    if place is not None and not isinstance(fault, MemoryError):
+        from flatwater.cli.fault import OWN_FAULT_EXIT, describe_own_fault
+
+        complain(errors, describe_own_fault(fault, place, words))
+        return OWN_FAULT_EXIT
     if isinstance(fault, ModuleNotFoundError):
         complain(errors, f"the package {fault.name} is missing. Install it with: pip install 'flatwater[train]'")
         return FlatwaterError.exit_code

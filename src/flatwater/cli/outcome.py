@@ -50,7 +50,8 @@ def show_result(result: dict[str, Any], console: Console) -> None:
     recipe = find_recipe(result.get("trainer", "erl"))
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
-    numbers = recipe.numbers if console.width >= WIDTH else recipe.numbers[:NARROW]
+    measured = recipe.measured(result)
+    numbers = measured if console.width >= WIDTH else measured[:NARROW]
     for number in numbers:
         table.add_column(number.title, justify="right", no_wrap=True)
     for who, row in result[recipe.players].items():

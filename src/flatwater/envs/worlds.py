@@ -16,7 +16,7 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.errors import ConfigError
-from flatwater.imported import import_named, import_object
+from flatwater.imported import find_object
 
 WORLDS = (
     "forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
@@ -91,13 +91,7 @@ def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: Wrap
 
 def _own_world(name: str, wrapped: WrappedConfig, envs: int) -> World:
     """A class of somebody else's, by where it is."""
-    try:
-        named = import_object(name)
-    except (ImportError, AttributeError) as missing:
-        raise ConfigError(
-            f"it cannot be imported ({missing}): wanted is package.module:Class, installed or in the folder where the "
-            f"command runs. There is also {WORLDS}"
-        ) from missing
+    named = find_object(name, given="it", wanted=WORLDS)
     if isinstance(named, type) and issubclass(named, gymnasium.Env):
         return GymnasiumWorld(named, wrapped, envs)
     if not isinstance(named, type) or not issubclass(named, _Stepped):
@@ -149,13 +143,7 @@ def _babyai(world: World) -> Teacher:
 
 def _own(name: str, world: World) -> Teacher:
     """A class of someone else's, by where it is."""
-    module, _, of = name.partition(":")
-    try:
-        named = getattr(import_named(module), of)
-    except (ImportError, AttributeError) as missing:
-        raise ConfigError(
-            f"teacher {name!r} cannot be imported ({missing}): wanted is package.module:Class"
-        ) from missing
+    named = find_object(name, given=f"teacher {name!r}", wanted="package.module:Class")
     if not isinstance(named, type) or not issubclass(named, _Teaches):
         raise ConfigError(f"teacher {name!r} is none: wanted is a class with the methods begin_ and step_batch")
     build: Callable[[World], Teacher] = named

@@ -4,7 +4,7 @@ Blocks are a linear layer, a layer norm and ReLU; a slot follows each. A seed is
 blueprint says what the matrix is: any, of low rank, or the identity, which leaves the norm alone to learn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -30,6 +30,12 @@ class MLPHost:
     """Width of each block."""
     rank: int = 4
     """Of a low-rank seed."""
+    has_kernels = False
+
+    @property
+    def constants(self) -> Mapping[str, Tensor]:
+        """None."""
+        return {}
 
     @cached_property
     def layout(self) -> Layout:
@@ -42,16 +48,11 @@ class MLPHost:
     @cached_property
     def seeds(self) -> tuple[Layout, ...]:
         """A full matrix, of which a low-rank seed uses the first columns as one factor, the other factor, a norm."""
-        return tuple(
-            Layout(
-                {"seed.weight": Weight((w, w), w), "seed.factor": Weight((self.rank, w), self.rank)} | _norm("seed", w)
-            )
-            for w in self.hidden
-        )
+        return tuple(dense_seed(width, self.rank) for width in self.hidden)
 
     def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Linear: w w, low-rank: 2 w r, norm: none; each with its norm."""
-        return tuple((w * w + 2 * w, 2 * w * self.rank + 2 * w, 2 * w) for w in self.hidden)
+        """Weights in use in a seed, by slot and blueprint."""
+        return tuple(dense_seed_sizes(width, self.rank) for width in self.hidden)
 
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
@@ -80,16 +81,28 @@ class MLPHost:
     def _slot(self, seed: Params, gates: Gates, slot: int, h: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         seen = seed_input(h.transpose(0, 1), train).transpose(0, 1)
-        z = _normed(seed, "seed", torch.bmm(seen, self.matrix(seed, blueprint)))
+        z = _normed(seed, "seed", torch.bmm(seen, seed_matrix(seed, blueprint, self.rank)))
         return mix(h.transpose(0, 1), z.transpose(0, 1), alpha=alpha, train=train).transpose(0, 1)
 
-    def matrix(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Float[Tensor, "E F F"]:
-        """What a seed's blueprint makes of its weights."""
-        full = seed["seed.weight"]
-        low_rank = torch.bmm(full[..., : self.rank], seed["seed.factor"])
-        identity = torch.eye(full.shape[-1], dtype=full.dtype, device=full.device)
-        kind = blueprint[:, None, None]
-        return torch.where(kind == LINEAR, full, torch.where(kind == LOW_RANK, low_rank, identity))
+
+def dense_seed(width: int, rank: int) -> Layout:
+    """The weights of a dense seed, whatever its blueprint."""
+    matrices = {"seed.weight": Weight((width, width), width), "seed.factor": Weight((rank, width), rank)}
+    return Layout(matrices | _norm("seed", width))
+
+
+def dense_seed_sizes(width: int, rank: int) -> tuple[int, int, int]:
+    """Linear: w w, low-rank: 2 w r, norm: none; each with its norm."""
+    return width**2 + 2 * width, 2 * width * rank + 2 * width, 2 * width
+
+
+def seed_matrix(seed: Params, blueprint: Int[Tensor, " E"], rank: int) -> Float[Tensor, "E F F"]:
+    """What a seed's blueprint makes of its weights."""
+    full = seed["seed.weight"]
+    low_rank = torch.bmm(full[..., :rank], seed["seed.factor"])
+    identity = torch.eye(full.shape[-1], dtype=full.dtype, device=full.device)
+    kind = blueprint[:, None, None]
+    return torch.where(kind == LINEAR, full, torch.where(kind == LOW_RANK, low_rank, identity))
 
 
 def _norm(name: str, width: int) -> dict[str, Weight]:

@@ -9,7 +9,7 @@ Features are [B, E C, H, W]. Blocks are convolution, GroupNorm and ReLU; a slot 
 block on, convolutions step by two pixels; the mean over the last pixels goes into a linear head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -56,6 +56,14 @@ class Host(Protocol):
     def seeds(self) -> tuple[Layout, ...]:
         """The weights of a seed in each slot, whatever its blueprint."""
 
+    @property
+    def constants(self) -> Mapping[str, Tensor]:
+        """What it computes with besides weights: the same for all hosts, and at all times."""
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether an impaired host lacks taps of its kernels; where there are none, all hosts are alike."""
+
     def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
         """Weights in use in a seed, by slot and blueprint."""
 
@@ -79,6 +87,12 @@ class ConvHost:
     """Channels after each block, multiples of `groups`."""
     groups: int = 2
     """Groups of each GroupNorm."""
+    has_kernels = True
+
+    @property
+    def constants(self) -> Mapping[str, Tensor]:
+        """None."""
+        return {}
 
     @cached_property
     def layout(self) -> Layout:
@@ -93,11 +107,11 @@ class ConvHost:
     @cached_property
     def seeds(self) -> tuple[Layout, ...]:
         """A convolution of as many channels out as in, and its norm."""
-        return tuple(Layout(_conv("seed", width, width)) for width in self.channels)
+        return tuple(conv_seed(width) for width in self.channels)
 
     def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Full: C C 9, centre: C C, diagonal: C 9; each with its norm."""
-        return tuple((TAPS * c * c + 2 * c, c * c + 2 * c, TAPS * c + 2 * c) for c in self.channels)
+        """Weights in use in a seed, by slot and blueprint."""
+        return tuple(conv_seed_sizes(width) for width in self.channels)
 
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
@@ -142,6 +156,16 @@ class ConvHost:
         seen = seed_input(features, train).view(h.shape)
         z = self._block(seed, "seed", masked(seed["seed.weight"], blueprint), seen, stride=1)
         return mix(features, z.view(features.shape), alpha=alpha, train=train).view(h.shape)
+
+
+def conv_seed(width: int) -> Layout:
+    """The weights of a convolutional seed, whatever its blueprint."""
+    return Layout(_conv("seed", width, width))
+
+
+def conv_seed_sizes(width: int) -> tuple[int, int, int]:
+    """Full: C C 9, centre: C C, diagonal: C 9; each with its norm."""
+    return TAPS * width**2 + 2 * width, width**2 + 2 * width, TAPS * width + 2 * width
 
 
 def masked(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Tensor, "E C C 9"]:

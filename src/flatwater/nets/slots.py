@@ -43,6 +43,17 @@ def mix(
     return mixed
 
 
+def seen_by_seed(h: Tensor, train: Tensor) -> Tensor:
+    """`seed_input` of one host, in operations that `torch.func.vmap` can stack."""
+    stopped = h.detach()
+    return stopped + (1 - train) * (h - stopped)
+
+
+def after_slot(h: Tensor, z: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:
+    """`mix` of one host, in operations that `torch.func.vmap` can stack."""
+    return torch.lerp(h, z, alpha) + train * (z - z.detach())
+
+
 class _Stopped(torch.autograd.Function):
     """The identity, whose gradient is scaled per host."""
 

@@ -1,7 +1,5 @@
 """Own features: columns that a file brings along, or what a function of the user's computes from the prices."""
 
-import hashlib
-import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from flatwater.errors import DataError
-from flatwater.imported import import_object
+from flatwater.imported import find_object, version_of
 from flatwater.panel.features import OBSERVABLE
 from flatwater.panel.panel import FEATURES, PRICES
 
@@ -74,14 +72,12 @@ def _check_name(name: str) -> None:
 
 def _find(where: str) -> tuple[Any, str]:
     """The function, and a hash of its module's text."""
+    function = find_object(where, given=f"--features {where}: it", wanted="MODULE:FUNCTION", error=DataError)
     try:
-        function = import_object(where)
-        return function, hashlib.sha256(
-            inspect.getsource(inspect.getmodule(function) or function).encode()
-        ).hexdigest()[:12]
-    except (ImportError, AttributeError, TypeError, OSError) as wrong:
+        return function, version_of(function)
+    except (TypeError, OSError) as wrong:
         raise DataError(
-            f"--features {where}: {wrong}. Write MODULE:FUNCTION, with MODULE.py in the folder of the command."
+            f"--features {where}: {wrong}. Its version is the hash of its text: write it in a file MODULE.py."
         ) from wrong
 
 

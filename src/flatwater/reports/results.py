@@ -8,15 +8,13 @@ from flatwater.runs.recipe import Recipe
 
 
 def result_table(recipe: Recipe, result: Mapping[str, Any]) -> Html:
-    """A row for each that was compared; blank where it has no such number."""
+    """A row for each that was compared, a column for each number that one of them has; blank where it has not."""
+    measured = recipe.measured(result)
     rows = [
         (
             who,
-            *(
-                number.form.format(row[number.key]) if row.get(number.key) is not None else ""
-                for number in recipe.numbers
-            ),
+            *(number.form.format(row[number.key]) if row.get(number.key) is not None else "" for number in measured),
         )
         for who, row in result[recipe.players].items()
     ]
-    return table((recipe.players.removesuffix("s"), *(number.title for number in recipe.numbers)), rows)
+    return table((recipe.players.removesuffix("s"), *(number.title for number in measured)), rows)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import torch
 
-from flatwater.errors import MemoryLimitError
+from flatwater.errors import ConfigError, MemoryLimitError
 from flatwater.memory.planner import Plan, grouped, told
 from flatwater.memory.probes.fork import in_fork
 from flatwater.memory.probes.limit import limits
@@ -52,8 +52,13 @@ def planned(
         config: its budget is the run's.
         device: where the run will compute: its memory is what counts.
         workers: bytes of the state of each process that computes besides.
+
+    Raises:
+        ConfigError: a phase refuses the configuration.
     """
     tried = in_fork(lambda: _tried_out(transients))
+    if isinstance(tried, str):
+        raise ConfigError(tried)
     highest = max(tried.values(), default=0)
     return Plan(
         owners={**owners, **({} if config.mirror is None else {OWNER: QUEUE_BYTES})},
@@ -93,8 +98,8 @@ def device_limits(device: torch.device) -> dict[str, int]:
     return limits()
 
 
-def _tried_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int]:
-    """`transients`, for a fork.
+def _tried_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
+    """`transients`, for a fork; or why the user's own part of them is refused.
 
     Kernels of the meta device import torch's compiler, only to tell it to leave them alone: 0.8 CPU seconds and 46 MB.
     Where it is not imported yet, a stand-in takes the message. It would break the compiler, so it must not stay.
@@ -103,7 +108,10 @@ def _tried_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int]:
         stand_in = ModuleType("torch._dynamo")
         vars(stand_in)["disable"] = lambda kernel, *_, **__: kernel
         sys.modules["torch._dynamo"] = vars(torch)["_dynamo"] = stand_in
-    return {phase: int(KERNELS * size) for phase, size in transients().items()}
+    try:
+        return {phase: int(KERNELS * size) for phase, size in transients().items()}
+    except ConfigError as refused:
+        return str(refused)
 
 
 def allocated(build: Callable[[], T], plan: Plan) -> T:

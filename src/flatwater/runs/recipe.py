@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from flatwater.errors import ConfigError
-from flatwater.imported import import_object
+from flatwater.imported import find_object, import_object
 from flatwater.printable import shown
 
 if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
@@ -151,6 +151,11 @@ class Recipe:
         """As in `flatwater train NAME`, and in a run folder's config.toml."""
         return next(str(field.default) for field in fields(self.config) if field.name == "trainer")
 
+    def measured(self, result: Mapping[str, Any]) -> tuple[Number, ...]:
+        """Those of its numbers that a row of a result has."""
+        rows = result[self.players].values()
+        return tuple(number for number in self.numbers if any(row.get(number.key) is not None for row in rows))
+
 
 def find_recipe(name: str) -> Recipe:
     """The recipe of a name.
@@ -166,13 +171,7 @@ def find_recipe(name: str) -> Recipe:
     listed = f"{', '.join(RECIPES)}, or package.module:NAME of a recipe of yours"
     if ":" not in name:
         raise ConfigError(f"no recipe {shown(name)}: wanted is {listed}")
-    try:
-        found = import_object(name)
-    except (ImportError, AttributeError) as missing:
-        raise ConfigError(
-            f"recipe {shown(name)} cannot be imported ({missing}). Run the command in the folder where its module is, "
-            "or install its package"
-        ) from missing
+    found = find_object(name, given=f"recipe {shown(name)}", wanted="package.module:NAME")
     if not isinstance(found, Recipe):
         raise ConfigError(f"recipe {shown(name)} is of the type {type(found).__name__}: wanted is a Recipe")
     if found.name != name:

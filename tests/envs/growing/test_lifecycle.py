@@ -22,7 +22,7 @@ def test_an_operation_does_what_the_table_says_and_only_where_it_says(operation:
     slots, tables = build_slots(2, 3, CPU), build_tables(CONFIG.lifecycle, CPU)
     slots.stage[0, 1] = stage
     slots.alpha_target[0, 1] = 1
-    possible = masks_of(slots, tables, CONFIG).given["slot"][0, operation, 1]
+    possible = masks_of(slots, tables, CONFIG.lifecycle).given["slot"][0, operation, 1]
     legal = (operation, stage) in BY_OPERATION
 
     changed = act_(slots, tables, torch.tensor([[operation, 1, 2, 1, 1], [0, 0, 0, 0, 0]]))
@@ -89,7 +89,7 @@ def test_a_hundred_thousand_masked_draws_hold_no_impossible_operation_and_no_imp
     envs = envs_of(config(), count=1000)
     rng, met, legal = generator(0), set(), set(BY_OPERATION)
     for _ in range(100):
-        possible = masks_of(slots, tables, CONFIG)
+        possible = masks_of(slots, tables, CONFIG.lifecycle)
         action = random(envs, possible, rng)
         before, at = slots.stage.gather(1, action[:, SLOT, None])[:, 0].tolist(), action[:, 0].tolist()
         met |= {(Operation(o), Stage(s)) for o, s in zip(at, before, strict=True) if o}
@@ -103,7 +103,7 @@ def test_each_row_of_each_mask_has_a_choice_and_one_alone_where_a_head_does_not_
     possible: Masks = masks(envs)
     for head, name in enumerate(HEADS):
         given = possible.given[name]
-        assert given.shape == (2, len(Operation), sizes(envs.config)[head])
+        assert given.shape == (2, len(Operation), sizes(envs.config.lifecycle, slots=3)[head])
         assert bool(given.any(-1).all())
         if head:
             idle = ~torch.tensor(RELEVANT)[:, head] | ~possible.operation[0]

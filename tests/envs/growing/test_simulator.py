@@ -136,7 +136,7 @@ def test_never_measured_is_not_zero() -> None:
     before = observe(envs)
     do(envs)
     known = slice(3 + 2 * 3, 3 + 3 * 3)
-    assert before.shape == (2, observation_size(envs.config))
+    assert before.shape == (2, observation_size(envs.config, slots=3))
     assert before[0, known].tolist() == [0, 0, 0]
     assert observe(envs)[0, known].tolist() == [1, 0, 0]
     grow(envs, slot=0)

@@ -1,6 +1,8 @@
 """Small runs of growing networks: 2 hosts, episodes of 3 steps, one update each."""
 
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ TINY: dict[str, Any] = {
     "evaluation.every": 2,
 }
 TASK = load_task("digits", CPU)
+sys.path.append(str(Path(__file__).parents[3] / "examples"))
 
 
 def tiny(changes: Mapping[str, Any]) -> GrowConfig:
@@ -48,7 +51,7 @@ def built() -> Callable[..., GrowTrainer]:
     """Build a small run: `built({"learner.lr": 1e-3})`."""
 
     def build(changes: Mapping[str, Any] | None = None) -> GrowTrainer:
-        setup = build_setup(tiny(changes or {}), CPU)
+        setup = build_setup(tiny(changes or {}), TASK.images, CPU)
         return build_trainer(setup, build_grow(setup, TASK))
 
     return build

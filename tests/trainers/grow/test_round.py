@@ -22,6 +22,11 @@ Built = Callable[..., GrowTrainer]
 Trained = Callable[..., tuple[GrowTrainer, list[dict[str, float]]]]
 
 
+OWN = {"host": "own_host:Pixels", "env.host.channels": [4, 8, 16]}
+"""The network of examples/, in place of the small ones."""
+HOSTS = pytest.mark.parametrize("host", [{}, OWN], ids=["shipped", "own"])
+
+
 def numbered(trainer: GrowTrainer, rounds: int) -> list[tuple[int, int, int]]:
     """(round, phase, step) of every step of some rounds, in order."""
     places = []
@@ -39,9 +44,10 @@ def do_(trainer: GrowTrainer, place: tuple[int, int, int]) -> None:
     trainer.phases[phase].step_(step)
 
 
-def test_from_every_step_a_restored_build_goes_on_bit_for_bit(built: Built) -> None:
+@HOSTS
+def test_from_every_step_a_restored_build_goes_on_bit_for_bit(built: Built, host: dict[str, Any]) -> None:
     """Each step of a round is repeated by a new build that got nothing but the leaves before it."""
-    changes = {"evaluation.every": 1, "evaluation.episodes": 2}
+    changes = {"evaluation.every": 1, "evaluation.episodes": 2} | host
     trainer = built(changes)
     places = numbered(trainer, 1)
     assert {phase for _, phase, _ in places} == {0, 1, 2, 3}
@@ -65,8 +71,9 @@ def test_one_seed_gives_one_run_and_another_seed_another(trained: Trained) -> No
     assert not torch.equal(third.run.learner.block, first.run.learner.block)
 
 
-def test_no_tensor_ever_moves(built: Built) -> None:
-    trainer = built()
+@HOSTS
+def test_no_tensor_ever_moves(built: Built, host: dict[str, Any]) -> None:
+    trainer = built(host)
 
     home, plan = pointers(trainer.run), nbytes(trainer.run)
     for place in numbered(trainer, 4):
@@ -86,10 +93,12 @@ def test_fresh_env_states_give_the_same_numbers_in_other_storage(trained: Traine
     assert fresh.run.envs is not pool
 
 
-def test_what_is_planned_is_what_is_held(built: Built) -> None:
+@HOSTS
+def test_what_is_planned_is_what_is_held(built: Built, host: dict[str, Any]) -> None:
     meta = torch.device("meta")
-    trainer = built()
-    planned = build_grow(build_setup(trainer.setup.config, meta), load_task("digits", meta))
+    trainer = built(host)
+    task = load_task("digits", meta)
+    planned = build_grow(build_setup(trainer.setup.config, task.images, meta), task)
     assert nbytes(planned) == nbytes(trainer.run)
 
 

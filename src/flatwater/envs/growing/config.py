@@ -23,7 +23,7 @@ class HostConfig:
     hidden: tuple[Width, Width, Width] = (24, 24, 24)
     """mlp: width of each block."""
     rank: Width = 4
-    """mlp: rank of a low-rank seed."""
+    """mlp, and dense slots of a host of yours: rank of a low-rank seed."""
     impaired: Literal["odd", "all", "none"] = "odd"
     """conv: which hosts see single pixels only (3 x 3 kernels cut to their centre): those of odd env seeds, all, or
     none. What is worth growing differs between the two kinds, and the agent is not told which it has."""
@@ -105,8 +105,3 @@ class GrowingConfig:
     fit: FitConfig = field(default_factory=FitConfig)
     lifecycle: LifecycleConfig = field(default_factory=LifecycleConfig)
     reward: GrowRewardConfig = field(default_factory=GrowRewardConfig)
-
-    @property
-    def slots(self) -> int:
-        """Slots of a host, one after each block."""
-        return len(self.host.channels)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.envs.growing.config import GrowingConfig, LifecycleConfig
+from flatwater.envs.growing.config import LifecycleConfig
 from flatwater.envs.growing.spaces import (
     ALPHA_TARGET,
     BLUEPRINT,
@@ -111,7 +111,7 @@ def build_tables(config: LifecycleConfig, device: torch.device) -> Tables:
     )
 
 
-def masks_of(slots: Slots, tables: Tables, config: GrowingConfig) -> Masks:
+def masks_of(slots: Slots, tables: Tables, config: LifecycleConfig) -> Masks:
     """What is possible with these slots; no more than that is forbidden.
 
     Where a head does not matter, or the operation itself is impossible, choice 0 alone is left: every row of every
@@ -122,7 +122,7 @@ def masks_of(slots: Slots, tables: Tables, config: GrowingConfig) -> Masks:
     operation[:, Operation.WAIT] = True
     matters = tables.relevant & operation[..., None]
     given = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
-    for head, choices in list(enumerate(sizes(config)))[SLOT:]:
+    for head, choices in list(enumerate(sizes(config, slots.stage.shape[1])))[SLOT:]:
         numbers = torch.arange(choices, device=operation.device)
         some = possible if head == SLOT else numbers >= 0
         given[HEADS[head]] = torch.where(matters[..., head, None], some, numbers == 0)

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.envs.growing.config import GrowingConfig
 from flatwater.envs.growing.fitting import Worth
 from flatwater.envs.growing.lifecycle import Changed, put_
 from flatwater.state.tree import derived, state
@@ -44,16 +43,16 @@ class Measures:
     """Accuracy of a host that was never validated."""
 
 
-def build_measures(hosts: int, config: GrowingConfig, chance: float, device: torch.device) -> Measures:
+def build_measures(hosts: int, slots: int, *, history: int, chance: float, device: torch.device) -> Measures:
     """Nothing measured."""
 
     def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device).fill_(0)
 
-    each = (hosts, config.slots)
+    each = (hosts, slots)
     return Measures(
-        loss=zeros(hosts, config.history),
-        accuracy=zeros(hosts, config.history),
+        loss=zeros(hosts, history),
+        accuracy=zeros(hosts, history),
         validations=zeros(hosts, dtype=torch.int64),
         contribution=zeros(*each),
         before=zeros(*each),

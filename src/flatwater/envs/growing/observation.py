@@ -18,10 +18,10 @@ _OF_A_VALIDATION = ("loss", "accuracy", "measured")
 _OF_A_SLOT = ("alpha", "target", "contribution", "measured", "velocity", "measured", "age", "gradient", "measured")
 
 
-def observation_size(config: GrowingConfig) -> int:
-    """D."""
+def observation_size(config: GrowingConfig, slots: int) -> int:
+    """D, of hosts with so many slots."""
     host = 1 + len(_OF_A_VALIDATION) * config.history + len(Stage) + len(Operation) + len(("success", "rolled back"))
-    return host + config.slots * (len(Stage) + BLUEPRINTS + len(_OF_A_SLOT))
+    return host + slots * (len(Stage) + BLUEPRINTS + len(_OF_A_SLOT))
 
 
 def observation(

@@ -6,7 +6,7 @@ on its seed and its actions alone: no env's numbers enter another's, whatever th
 """
 
 from functools import cache
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -34,6 +34,7 @@ from flatwater.envs.growing.weights import Part, build_part, forget_
 from flatwater.errors import ConfigError
 from flatwater.nets.host_mlp import MLPHost
 from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Host, Images
+from flatwater.nets.own_host import OwnHost
 from flatwater.nets.slots import Gates
 from flatwater.state.tree import derived, leaves, state
 
@@ -57,6 +58,8 @@ class GrowingEnvs:
     """Taps of each host's kernels that exist."""
     alone: Alone
     """What hosts reach in which nothing is grown. The same for all episodes: a reset leaves it."""
+    constants: dict[str, Tensor] = derived()
+    """What a host of the user's computes with besides weights."""
     seed_share: Float[Tensor, "S 3"] = derived()
     """Weights of a seed as a share of the host's own, by slot and blueprint."""
     tables: Tables = derived()
@@ -66,7 +69,7 @@ class GrowingEnvs:
 
 @cache
 def host_of(config: HostConfig, images: Images) -> Host:
-    """What computes with the weights of such hosts, for such images."""
+    """What computes with the weights of hosts that ship with Flatwater, for such images."""
     if config.kind == "conv":
         return ConvHost(images, config.channels)
     return MLPHost(images, config.hidden, config.rank)
@@ -74,10 +77,12 @@ def host_of(config: HostConfig, images: Images) -> Host:
 
 def net_of(envs: GrowingEnvs) -> Host:
     """What computes with the weights of the pool's hosts."""
-    return host_of(envs.config.host, envs.task.images)
+    return _alive[envs]
 
 
-def build_envs(config: GrowingConfig, *, count: int, data: Task, device: torch.device) -> GrowingEnvs:
+def build_envs(
+    config: GrowingConfig, *, count: int, data: Task, device: torch.device, net: Host | None = None
+) -> GrowingEnvs:
     """Envs that wait for `reset_`.
 
     Args:
@@ -85,8 +90,10 @@ def build_envs(config: GrowingConfig, *, count: int, data: Task, device: torch.d
         count: E.
         data: images, on the same device.
         device: `meta` makes a plan.
+        net: hosts of the user's, for such images; None for those of `config.host`.
     """
-    net, adam = host_of(config.host, data.images), config.fit.optimizer == "adam"
+    net, adam = net or host_of(config.host, data.images), config.fit.optimizer == "adam"
+    slots = len(net.seeds)
 
     def whole() -> Tensor:
         return torch.empty(count, dtype=torch.int64, device=device).fill_(0)
@@ -96,23 +103,25 @@ def build_envs(config: GrowingConfig, *, count: int, data: Task, device: torch.d
     pool = GrowingEnvs(
         host=build_part(count, net.layout, adam=adam, device=device),
         seeds=[build_part(count, layout, adam=adam, device=device) for layout in net.seeds],
-        slots=build_slots(count, config.slots, device),
-        measures=build_measures(count, config, 1 / data.images.classes, device),
+        slots=build_slots(count, slots, device),
+        measures=build_measures(count, slots, history=config.history, chance=1 / data.images.classes, device=device),
         seed=whole(),
         step=whole(),
         drawn=whole(),
         kernel=torch.empty(count, TAPS, dtype=torch.float32, device=device).fill_(0),
         alone=build_alone(config.steps, device),
+        constants=dict(net.constants),
         seed_share=share.to(device),
         tables=build_tables(config.lifecycle, device),
         task=data,
         config=config,
     )
-    _alive.add(pool)
+    _alive[pool] = net
     return pool
 
 
-_alive: WeakSet[GrowingEnvs] = WeakSet()
+_alive: WeakKeyDictionary[GrowingEnvs, Host] = WeakKeyDictionary()
+"""Every pool that something still holds, and what computes with its weights: functions, which no state can hold."""
 
 
 def live_pools() -> int:
@@ -136,11 +145,14 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
     envs.step.zero_()
     envs.drawn.zero_()
     envs.seed.copy_(seeds)
+    net, start = net_of(envs), key(seeds, WEIGHTS)
     impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
     is_centre = torch.arange(TAPS, device=seeds.device) == CENTRE
-    envs.kernel.copy_(~impaired[:, None] | is_centre)
-    layout = net_of(envs).layout
-    draw_weights_(envs.host.weights, layout, key(seeds, WEIGHTS), torch.ones_like(seeds, dtype=torch.bool))
+    envs.kernel.copy_(~(impaired & net.has_kernels)[:, None] | is_centre)
+    if isinstance(net, OwnHost):
+        net.draw_(envs.host.weights, start)
+    else:
+        draw_weights_(envs.host.weights, net.layout, start, torch.ones_like(seeds, dtype=torch.bool))
     envs.host.good.copy_(envs.host.weights)
 
 
@@ -153,7 +165,7 @@ def begin(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> GrowingEnvs:
     """
     if envs.config.env_states == "fresh":
         known = envs.alone
-        envs = build_envs(envs.config, count=len(seeds), data=envs.task, device=seeds.device)
+        envs = build_envs(envs.config, count=len(seeds), data=envs.task, device=seeds.device, net=net_of(envs))
         envs.alone = known
     reset_(envs, seeds)
     return envs
@@ -263,4 +275,4 @@ def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:
 
 def masks(envs: GrowingEnvs) -> Masks:
     """What each host can do now."""
-    return masks_of(envs.slots, envs.tables, envs.config)
+    return masks_of(envs.slots, envs.tables, envs.config.lifecycle)

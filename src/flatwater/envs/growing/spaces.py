@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from flatwater.envs.growing.config import GrowingConfig
+from flatwater.envs.growing.config import LifecycleConfig
 
 HEADS = ("operation", "slot", "blueprint", "alpha_target", "tempo")
 """The columns of an action, in order."""
@@ -34,7 +34,6 @@ RELEVANT = tuple(tuple(h in (OPERATION, *_MATTERS[o]) for h in range(len(HEADS))
 """[6 operations, 5 heads]: whether a head matters for an operation. The operation's own always does."""
 
 
-def sizes(config: GrowingConfig) -> tuple[int, ...]:
-    """Choices of each head."""
-    lifecycle = config.lifecycle
-    return (len(Operation), config.slots, BLUEPRINTS, len(lifecycle.alpha_targets), len(lifecycle.tempos))
+def sizes(lifecycle: LifecycleConfig, slots: int) -> tuple[int, ...]:
+    """Choices of each head, of hosts with so many slots."""
+    return (len(Operation), slots, BLUEPRINTS, len(lifecycle.alpha_targets), len(lifecycle.tempos))

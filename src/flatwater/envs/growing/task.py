@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.errors import ConfigError
-from flatwater.imported import import_object
+from flatwater.imported import find_object
 from flatwater.nets.hosts import Images
 from flatwater.printable import shown
 from flatwater.state.tree import state
@@ -52,13 +52,7 @@ def load_task(name: str, device: torch.device) -> Task:
     where = SHIPPED.get(name, name)
     if ":" not in where:
         raise ConfigError(f"task = {shown(name)}: must be {', '.join(SHIPPED)}, or package.module:function, {WANTED}")
-    try:
-        made = import_object(where)
-    except (ImportError, AttributeError) as missing:
-        raise ConfigError(
-            f"task = {shown(name)}: it cannot be imported ({missing}). Wanted is package.module:function, installed or "
-            "in the folder where the command runs"
-        ) from missing
+    made = find_object(where, given=f"task = {shown(name)}: it", wanted="package.module:function")
     if not callable(made):
         raise ConfigError(f"task = {shown(name)}: it is a {type(made).__name__}. Wanted is {WANTED}")
     try:

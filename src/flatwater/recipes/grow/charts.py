@@ -62,11 +62,18 @@ def stages_legend() -> Html:
     return tag("div", marks, class_="stages")
 
 
-def life(episode: pl.DataFrame) -> Html:
+def host_name(episode: pl.DataFrame, *, kinds: bool) -> str:
+    """How an episode's host is called: by its kind, where a run has two."""
+    kind = "impaired " if episode["impaired"][0] else "capable "
+    return f"{kind if kinds else ''}host"
+
+
+def life(episode: pl.DataFrame, *, kinds: bool) -> Html:
     """One episode as a picture: its slots' stages by colour, and the host's accuracy.
 
     Args:
         episode: rows in the order of steps, with `stage` (a list, one number a slot), `accuracy` and `impaired`.
+        kinds: whether the run has impaired hosts.
     """
     stages: list[list[int]] = episode["stage"].to_list()
     accuracy: list[float] = episode["accuracy"].to_list()
@@ -76,8 +83,8 @@ def life(episode: pl.DataFrame) -> Html:
     points = " ".join(f"{(at + 0.5) * step:.1f},{height * (1 - value):.1f}" for at, value in enumerate(accuracy))
     lines = [tag("polyline", points=points, class_=name) for name in ("halo", "accuracy")]
     picture = tag("svg", [*bars, *lines], viewBox=f"0 0 {WIDTH} {height}", role="img")
-    kind = "impaired" if episode["impaired"][0] else "capable"
-    told = tag("figcaption", f"{kind} host: {accuracy[-1]:.0%}", title=f"env seed {episode['env_seed'][0]}")
+    said = f"{host_name(episode, kinds=kinds)}: {accuracy[-1]:.0%}"
+    told = tag("figcaption", said, title=f"env seed {episode['env_seed'][0]}")
     return tag("figure", [told, picture], class_="life")
 
 

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from flatwater.metrics.reader import read_metrics
+from flatwater.recipes.grow.charts import host_name
 from flatwater.recipes.grow.stages import STAGES
 from flatwater.reports.style import FAINT, INK, write_picture
 
@@ -51,7 +52,7 @@ def _lives(below: SubFigure, lives: pl.DataFrame) -> None:
     seeds = lives["env_seed"].unique(maintain_order=True).to_list()[:LIVES]
     grid = below.subplots(ROWS, -(-len(seeds) // ROWS), squeeze=False, sharex=True, sharey=True)
     for axes, seed in zip(grid.flat, seeds, strict=False):
-        _life(axes, lives.filter(pl.col("env_seed") == seed))
+        _life(axes, lives.filter(pl.col("env_seed") == seed), kinds=bool(lives["impaired"].any()))
     for axes in grid.flat[len(seeds) :]:
         axes.set_visible(False)
     below.suptitle(
@@ -83,9 +84,10 @@ def _course(axes: Axes, metrics: dict[str, list[float]]) -> None:
 
 
 def _accuracy(axes: Axes, result: dict[str, Any]) -> None:
-    """Bars for the two kinds of hosts, where both were played."""
+    """Bars for the two kinds of hosts, or for all where there is one kind."""
     players = result["players"]
     kinds = [kind for kind in ("accuracy_capable", "accuracy_impaired") if players["policy"][kind] is not None]
+    kinds = kinds or ["accuracy"]
     at, width = np.arange(len(kinds)), 0.8 / len(players)
     for n, (name, numbers) in enumerate(players.items()):
         heights = [100 * numbers[kind] for kind in kinds]
@@ -93,14 +95,14 @@ def _accuracy(axes: Axes, result: dict[str, Any]) -> None:
             at + (n - (len(players) - 1) / 2) * width, heights, 0.9 * width, color=COLOURS[name], label=name
         )
         axes.bar_label(bars, fmt="%.0f", fontsize=8)
-    axes.set_xticks(at, [f"{kind.removeprefix('accuracy_')} hosts" for kind in kinds])
+    axes.set_xticks(at, [f"{kind.removeprefix('accuracy').removeprefix('_')} hosts".strip() for kind in kinds])
     axes.set_title(f"Accuracy after the last step, percent ({result['episodes']} {result['split']} episodes)")
     axes.grid(visible=False, axis="x")
     axes.set_ylim(0, 115)
     axes.legend(frameon=False, fontsize=8, ncols=len(players), loc="upper right")
 
 
-def _life(axes: Axes, episode: pl.DataFrame) -> None:
+def _life(axes: Axes, episode: pl.DataFrame, *, kinds: bool) -> None:
     stages = np.stack(episode["stage"].to_list()).T
     slots, steps = stages.shape
     colours = ListedColormap(list(STAGES.values()))
@@ -111,6 +113,6 @@ def _life(axes: Axes, episode: pl.DataFrame) -> None:
     axes.plot(episode["step"] + 1, slots - 0.5 - slots * episode["accuracy"], color=INK, lw=1.4)
     axes.grid(visible=False)
     axes.set_yticks(range(slots), [f"slot {n}" for n in range(slots)])
-    host = "impaired" if episode["impaired"][0] else "capable"
-    axes.set_title(f"{host} host: {episode['accuracy'][-1]:.0%}", fontsize=9, fontweight="normal")
+    said = f"{host_name(episode, kinds=kinds)}: {episode['accuracy'][-1]:.0%}"
+    axes.set_title(said, fontsize=9, fontweight="normal")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))

@@ -5,11 +5,14 @@ from dataclasses import replace
 
 import torch
 
+from flatwater.envs.growing.own_host import what_torch_says
 from flatwater.envs.growing.simulator import measure_, train_
 from flatwater.envs.growing.stream import image_numbers
 from flatwater.envs.growing.task import load_task
+from flatwater.errors import ConfigError
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
+from flatwater.printable import shown
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
@@ -35,12 +38,17 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
 
 def outline(config: GrowRunConfig) -> tuple[Setup, Grow]:
     """The run on the meta device."""
-    setup = build_setup(config, META)
-    return setup, build_grow(setup, load_task(config.task, META))
+    task = load_task(config.task, META)
+    setup = build_setup(config, task.images, META)
+    return setup, build_grow(setup, task)
 
 
 def transients(setup: Setup, run: Grow) -> dict[str, int]:
-    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
+    """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device.
+
+    Raises:
+        ConfigError: the host of the user's cannot leave the CPU.
+    """
     update_ = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}["update"]
 
     def worked() -> None:
@@ -48,7 +56,16 @@ def transients(setup: Setup, run: Grow) -> dict[str, int]:
         train_(run.envs)
         measure_(run.envs)
 
-    step = _drawn(run) + peak_bytes(worked)
+    try:
+        step = _drawn(run) + peak_bytes(worked)
+    except RuntimeError as refused:
+        if setup.config.host is None:
+            raise
+        raise ConfigError(
+            f"host = {shown(setup.config.host)}: it computes on the CPU alone: {what_torch_says(refused)}. What its "
+            "forward makes must lie where its input does, as in torch.arange(n, device=x.device); what is always the "
+            "same is a buffer (register_buffer)"
+        ) from refused
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
 
 
@@ -73,7 +90,7 @@ def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]
     half = config.envs // 2 // parts * parts
     if half:
         yield f"envs = {half}", "envs", replace(config, envs=half)
-    if host.kind == "conv" and min(host.channels) >= 4:  # noqa: PLR2004  (half of them are even, and two or more)
+    if config.host is None and host.kind == "conv" and min(host.channels) >= 4:  # noqa: PLR2004  (half of them are even, and two or more)
         a, b, c = (width // 4 * 2 for width in host.channels)
         slimmer = replace(config.env, host=replace(host, channels=(a, b, c)))
         yield f"env.host.channels = [{a}, {b}, {c}]", "envs", replace(config, env=slimmer)

@@ -45,7 +45,7 @@ def as_json(trainer: GrowTrainer, score: Score, split: str, *, threads: int) -> 
         "first_seed": score.first_seed,
         "episodes": score.episodes,
         "steps": config.env.steps,
-        "slots": config.env.slots,
+        "slots": len(trainer.setup.net.seeds),
         "players": {name: {key: finite(value) for key, value in row.items()} for name, row in score.players.items()},
         "batches": trainer.progress.round,
         "envs": config.envs,

@@ -8,6 +8,7 @@ from typing import Any
 from flatwater.envs.growing.simulator import live_pools
 from flatwater.envs.growing.task import load_task
 from flatwater.envs.split_seeds import FIRST_SEEDS
+from flatwater.imported import import_object, version_of
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, of_learner
 from flatwater.recipes.grow.config import GrowRunConfig
@@ -32,6 +33,8 @@ class GrowRun(Run):
     trainer: GrowTrainer
     fingerprint: str
     """SHA-256 of the images and their order."""
+    host: str
+    """A hash of the text of the user's host; empty for hosts that ship."""
 
     def describe(self) -> str:
         """Hosts, their size, and their task."""
@@ -42,13 +45,12 @@ class GrowRun(Run):
         if seen.channels == seen.height == 1:
             size = f"vectors of {seen.width}"
         task = f"{len(envs.task.train_labels):,} {size} in {seen.classes} classes to learn"
-        return (
-            f"{config.envs} {config.env.host.kind} hosts of up to {weights:,} weights, {task}, batches of one episode"
-        )
+        kind = config.host or config.env.host.kind
+        return f"{config.envs} {kind} hosts of up to {weights:,} weights, {task}, batches of one episode"
 
     def data(self) -> dict[str, Any]:
-        """The images, by their content."""
-        return {"fingerprint": self.fingerprint}
+        """The images, by their content, and a host of the user's, by its text."""
+        return {"fingerprint": self.fingerprint, **({"host": self.host} if self.host else {})}
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Numbers and weights that are not finite, and updates that were not taken."""
@@ -88,11 +90,13 @@ def compose(config: GrowRunConfig) -> GrowRun:
     plan = plan_grow(config, device)
     if not config.start_over_budget:
         refuse(plan)
-    setup, task = build_setup(config, device), load_task(config.task, device)
+    task = load_task(config.task, device)
+    setup = build_setup(config, task.images, device)
     run = allocated(lambda: build_grow(setup, task), plan)
     parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
     fingerprint = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
-    return GrowRun(config, plan, build_trainer(setup, run), fingerprint)
+    host = "" if config.host is None else version_of(import_object(config.host))
+    return GrowRun(config, plan, build_trainer(setup, run), fingerprint, host)
 
 
 def plan(config: GrowRunConfig) -> Plan:

@@ -94,7 +94,7 @@ def _step_(trainer: GrowTrainer, player: Player, seeds: torch.Tensor, t: int) ->
 
 
 def numbers_of(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
-    """Means over a player's episodes; accuracies after the last step, also of the two kinds of hosts apart."""
+    """Means over a player's episodes; accuracies after the last step, also of two kinds of hosts apart if there are."""
     steps = int(table["step"].max()) + 1
     returns = table["reward"].reshape(-1, steps).sum(1, dtype=np.float64)
     last = table["step"] == steps - 1
@@ -107,7 +107,7 @@ def numbers_of(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
         "return": float(returns.mean()),
         "deviation": float(returns.std()),
         "accuracy": float(accuracy.mean()),
-        "accuracy_capable": _mean(accuracy[~impaired]),
+        "accuracy_capable": _mean(accuracy[~impaired & impaired.any()]),
         "accuracy_impaired": _mean(accuracy[impaired]),
         "germinated": times(Operation.GERMINATE),
         "pruned": times(Operation.PRUNE),

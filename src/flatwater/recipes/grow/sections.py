@@ -42,13 +42,13 @@ def growth(run: RunRecords) -> Iterator[Html | Chart]:
 
 def lives(table: pl.DataFrame) -> Iterator[Html]:
     """Each slot's life in the policy's first episodes."""
-    played = table.filter(pl.col("player") == "policy")
+    played, kinds = table.filter(pl.col("player") == "policy"), bool(table["impaired"].any())
     seeds = played["env_seed"].unique(maintain_order=True).to_list()[:LIVES]
     yield tag("h3", "What the policy grows")
     yield stages_legend()
-    yield tag("div", [life(played.filter(pl.col("env_seed") == seed)) for seed in seeds], class_="lives")
+    yield tag("div", [life(played.filter(pl.col("env_seed") == seed), kinds=kinds) for seed in seeds], class_="lives")
     yield paragraph(
-        "An episode each: a row is a slot after one of the host's blocks, from its first step to its last; the line is "
-        "the host's accuracy, 0 to 100 %. Capable hosts see 3 x 3 pixels, impaired ones single pixels.",
+        "An episode each: a row is a slot of the host, from its first step to its last; the line is the host's "
+        "accuracy, 0 to 100 %." + " Capable hosts see 3 x 3 pixels, impaired ones single pixels." * kinds,
         class_="reading",
     )

@@ -4,7 +4,7 @@ from dataclasses import field
 
 from flatwater.config.bounds import Count, Number, Seed
 from flatwater.config.declare import config
-from flatwater.envs.growing.config import GrowingConfig
+from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.spaces import Operation
 from flatwater.errors import require
 from flatwater.learners.ppo_config import PPOConfig
@@ -21,6 +21,10 @@ class HeldOutConfig:
     """The policy is evaluated in every n-th round."""
 
 
+SHIPPED_ONLY = ("kind", "channels", "hidden", "impaired")
+"""Settings of `env.host` that say nothing of a host of the user's."""
+
+
 @config
 class GrowConfig:
     """PPO that decides where and when networks grow."""
@@ -32,6 +36,9 @@ class GrowConfig:
     task: str = "digits"
     """What the hosts learn: digits, those of scikit-learn, or package.module:function of yours, which returns images
     [N, C, H, W] or vectors [N, D] and their classes [N]. Sizes follow from it."""
+    host: str | None = None
+    """What learns them: package.module:Class of yours, a torch.nn.Module made from (channels, height, width, classes)
+    whose `slots` name the submodules that seeds grow behind. Left out: the hosts of env.host."""
     env: GrowingConfig = field(default_factory=GrowingConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     learner: PPOConfig = field(default_factory=PPOConfig)
@@ -41,6 +48,10 @@ class GrowConfig:
         """Check what must fit together."""
         parts = self.learner.minibatches
         require(self.envs % parts == 0, "envs", self.envs, f"a multiple of learner.minibatches ({parts})")
+        shipped = self.env.host
+        for name in SHIPPED_ONLY if self.host is not None else ():
+            given, default = getattr(shipped, name), getattr(HostConfig(), name)
+            require(given == default, f"env.host.{name}", given, f"left out: it says nothing of host {self.host}")
         prior = self.policy.prior
         require(len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one an operation")
 

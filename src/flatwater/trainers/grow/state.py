@@ -8,11 +8,13 @@ from torch import Tensor
 
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
+from flatwater.envs.growing.own_host import find_host
 from flatwater.envs.growing.simulator import GrowingEnvs, build_envs
 from flatwater.envs.growing.spaces import RELEVANT, Operation, sizes
 from flatwater.envs.growing.task import Task
 from flatwater.learners.ppo import PPOLearner, build_ppo, ppo_columns
 from flatwater.nets.heads import Heads
+from flatwater.nets.hosts import Host, Images
 from flatwater.nets.policy import RecurrentPolicy
 from flatwater.rollouts.block import Column, Rollout, build_rollout
 from flatwater.state.random import generator
@@ -55,19 +57,27 @@ class Setup:
 
     config: GrowConfig
     policy: RecurrentPolicy
+    net: Host
+    """What computes with the hosts' weights."""
     device: torch.device
 
 
 CONSUMERS = ("env seeds", "actions", "held out")
 
 
-def build_setup(config: GrowConfig, device: torch.device) -> Setup:
-    """The policy for the environment's observations and actions."""
-    _, *choices = sizes(config.env)
+def build_setup(config: GrowConfig, images: Images, device: torch.device) -> Setup:
+    """The hosts for images of such sizes, and the policy for their observations and actions.
+
+    Raises:
+        ConfigError: the host of the user's cannot be used.
+    """
+    net = find_host(config.host, config.env.host, images, device)
+    _, *choices = sizes(config.env.lifecycle, len(net.seeds))
     relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
     heads = Heads(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
-    obs, width = observation_size(config.env), config.policy
-    return Setup(config, RecurrentPolicy(obs=obs, hidden=width.hidden, cells=width.memory, heads=heads), device)
+    obs, width = observation_size(config.env, len(net.seeds)), config.policy
+    policy = RecurrentPolicy(obs=obs, hidden=width.hidden, cells=width.memory, heads=heads)
+    return Setup(config, policy, net, device)
 
 
 def life_columns(slots: int) -> dict[str, Column]:
@@ -93,13 +103,13 @@ def build_grow(setup: Setup, data: Task) -> Grow:
         progress=Progress(),
         learner=learner,
         rollout=build_rollout(
-            ppo_columns(policy) | life_columns(config.env.slots),
+            ppo_columns(policy) | life_columns(len(setup.net.seeds)),
             steps=config.env.steps,
             batch=config.envs,
             device=device,
         ),
         seeds=torch.zeros(config.envs, dtype=torch.int64, device=device),
-        envs=build_envs(config.env, count=config.envs, data=data, device=device),
+        envs=build_envs(config.env, count=config.envs, data=data, device=device, net=setup.net),
         memory=torch.empty(2, config.envs, policy.cells, device=device).fill_(0),
         scores=Scores(policy=unplayed(), baselines={name: unplayed() for name in BASELINES}),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},

@@ -1,0 +1,92 @@
+"""Seeds that can be grown behind a layer of somebody else's network, for one host at a time under `torch.func.vmap`.
+
+Their weights and blueprints are those of the shipped hosts' seeds: a masked 3 x 3 convolution behind [N, C, H, W], a
+matrix behind [N, F], each with a norm and ReLU.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import conv2d, group_norm, layer_norm
+
+from flatwater.nets.host_mlp import dense_seed, dense_seed_sizes, seed_matrix
+from flatwater.nets.hosts import conv_seed, conv_seed_sizes, masked
+from flatwater.nets.stack import Layout, Params
+
+
+class Graft(Protocol):
+    """A seed of one slot."""
+
+    @property
+    def layout(self) -> Layout:
+        """Its weights, whatever its blueprint."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Weights in use, by blueprint."""
+
+    def cut(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
+        """The weights of every host's seed, cut to its blueprint."""
+
+    def grown(self, seed: Params, h: Tensor) -> Tensor:
+        """What one host's seed makes of the features, with weights that were cut."""
+
+
+@dataclass(frozen=True)
+class ConvGraft:
+    """Behind [N, C, H, W]."""
+
+    width: int
+    """C."""
+
+    @property
+    def layout(self) -> Layout:
+        """A convolution of as many channels out as in, and its norm."""
+        return conv_seed(self.width)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Full, centre, diagonal."""
+        return conv_seed_sizes(self.width)
+
+    def cut(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
+        """The weights of every host's seed, cut to its blueprint."""
+        return {**seed, "seed.weight": masked(seed["seed.weight"], blueprint)}
+
+    def grown(self, seed: Params, h: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
+        """What one host's seed makes of the features."""
+        kernel = seed["seed.weight"].reshape(self.width, self.width, 3, 3)
+        groups = 1 if self.width % 2 else 2
+        return group_norm(conv2d(h, kernel, padding=1), groups, seed["seed.scale"], seed["seed.shift"]).relu()
+
+
+@dataclass(frozen=True)
+class DenseGraft:
+    """Behind [N, F]."""
+
+    width: int
+    """F."""
+    rank: int
+    """Of a low-rank seed."""
+
+    @property
+    def layout(self) -> Layout:
+        """A full matrix, of which a low-rank seed uses the first columns, the other factor, a norm."""
+        return dense_seed(self.width, self.rank)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Linear, low-rank, norm."""
+        return dense_seed_sizes(self.width, self.rank)
+
+    def cut(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
+        """The weights of every host's seed, cut to its blueprint."""
+        return {**seed, "seed.weight": seed_matrix(seed, blueprint, self.rank)}
+
+    def grown(self, seed: Params, h: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
+        """What one host's seed makes of the features."""
+        z = layer_norm(h @ seed["seed.weight"], (self.width,))
+        return torch.addcmul(seed["seed.shift"], z, seed["seed.scale"]).relu()

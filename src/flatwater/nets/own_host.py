@@ -1,0 +1,128 @@
+"""A network of the user's as a host: E copies of one `nn.Module` at once, with seeds behind the layers that it names.
+
+`torch.func.vmap` runs the module with the weights of every host; no number of one host enters another's. A hook at each
+slot puts the seed's part behind the layer's output (the formula of `flatwater.nets.slots`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from flatwater.nets.grafts import Graft
+from flatwater.nets.hosts import Images
+from flatwater.nets.slots import Gates, after_slot, seen_by_seed
+from flatwater.nets.stack import Layout, Params, Weight, views
+
+MakesHost = Callable[[int, int, int, int], nn.Module]
+"""A class of the user's, called with channels, height, width and classes."""
+
+
+def made(build: MakesHost, images: Images, seed: int) -> nn.Module:
+    """A new network on the CPU, whose weights follow from the seed; torch's generator is left as it was."""
+    rng = torch.default_generator
+    before = rng.get_state()
+    try:
+        rng.manual_seed(seed)
+        return build(images.channels, images.height, images.width, images.classes)
+    finally:
+        rng.set_state(before)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnHost:
+    """A `Host` made of a class of the user's."""
+
+    build: MakesHost
+    images: Images
+    module: nn.Module
+    """One that was made, on the meta device: the computation without its numbers."""
+    grafts: Mapping[str, Graft]
+    """The seed of each slot, by the name of the submodule behind whose output it grows."""
+    constants: Mapping[str, Tensor]
+    """The module's buffers, which never change: one copy for all hosts, on their device."""
+    has_kernels = False
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The module's parameters. Their first values are not the layout's to say: see `draw_`."""
+        return Layout({name: Weight(tuple(value.shape), 0) for name, value in self.module.named_parameters()})
+
+    @cached_property
+    def seeds(self) -> tuple[Layout, ...]:
+        """Of each slot."""
+        return tuple(graft.layout for graft in self.grafts.values())
+
+    def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """Weights in use in a seed, by slot and blueprint."""
+        return tuple(graft.sizes for graft in self.grafts.values())
+
+    def draw_(self, block: Float[Tensor, "E n"], start: Int[Tensor, " E"]) -> None:
+        """Write the weights that a new network has: those of host e follow from `start[e]` alone."""
+        named = views(block, self.layout)
+        for host, seed in enumerate(start.tolist()):
+            for name, value in made(self.build, self.images, seed).named_parameters():
+                named[name][host].copy_(value.detach())
+
+    def logits(
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "B E P"]
+    ) -> Float[Tensor, "B E K"]:
+        """Every host on images of its own, in training mode."""
+        self.module.train()
+        return self._run(host, self._cut(seeds, gates), gates, images, own=True)
+
+    def ablations(
+        self, host: Params, seeds: Sequence[Params], gates: Gates, images: Float[Tensor, "N P"]
+    ) -> Float[Tensor, "V N E K"]:
+        """Every host on the same images, in evaluation mode, as it is and with each slot's seed left out: V = 1 + S."""
+        self.module.eval()
+        cut = self._cut(seeds, gates)
+        passes = [self._run(host, cut, gates, images, own=False)]
+        for slot in range(len(seeds)):
+            without = gates.alpha.clone()
+            without[:, slot] = 0
+            passes.append(self._run(host, cut, gates._replace(alpha=without), images, own=False))
+        return torch.stack(passes)
+
+    def _cut(self, seeds: Sequence[Params], gates: Gates) -> list[Params]:
+        pairs = enumerate(zip(self.grafts.values(), seeds, strict=True))
+        return [graft.cut(seed, gates.blueprint[:, slot]) for slot, (graft, seed) in pairs]
+
+    def _run(self, host: Params, seeds: list[Params], gates: Gates, images: Tensor, *, own: bool) -> Tensor:
+        """[.., P] through all hosts; `own` where each has images of its own, along axis 1."""
+        seen = self.images
+        shown = images.view(*images.shape[:-1], seen.channels, seen.height, seen.width)
+
+        def one(host: Params, seeds: list[Params], alpha: Tensor, train: Tensor, x: Tensor) -> Tensor:
+            with self._grown(seeds, alpha, train):
+                out: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
+            return out
+
+        every = vmap(one, in_dims=(0, 0, 0, 0, 1 if own else None), out_dims=1)
+        out: Tensor = every(dict(host), seeds, gates.alpha, gates.train, shown)
+        return out
+
+    @contextmanager
+    def _grown(self, seeds: list[Params], alpha: Float[Tensor, " S"], train: Float[Tensor, " S"]) -> Iterator[None]:
+        """One host's seeds behind its slots, for as long as it computes."""
+
+        def behind(slot: int, graft: Graft) -> Callable[[nn.Module, object, Tensor], Tensor]:
+            def hook(_: nn.Module, __: object, h: Tensor) -> Tensor:
+                z = graft.grown(seeds[slot], seen_by_seed(h, train[slot]))
+                return after_slot(h, z, alpha=alpha[slot], train=train[slot])
+
+            return hook
+
+        hooks = []
+        try:
+            for slot, (name, graft) in enumerate(self.grafts.items()):
+                hooks.append(self.module.get_submodule(name).register_forward_hook(behind(slot, graft)))
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
