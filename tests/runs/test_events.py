@@ -165,6 +165,21 @@ def test_a_command_gets_one_object_on_stdin(tiny: list[str]) -> None:
     assert len(Path("told").read_text().splitlines()) == len(told), "it was taken away"
 
 
+def test_a_command_that_a_url_names_is_not_run(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--on-event", "sh -c 'cat >> told'", "--mirror", (tmp_path / "bucket").as_uri()]
+    assert main(["train", "erl", *tiny, "--rounds", "1", "--run", "run", "--quiet", *words]) == 0
+    told = Path("told").read_text()
+    assert told
+    again = ["resume", f"{(tmp_path / 'bucket').as_uri()}/run", "--into", "brought", "--rounds", "2"]
+    assert main(again) == 0
+    assert "the run's on_event command is not taken over from a URL" in " ".join(capsys.readouterr().out.split())
+    assert Path("told").read_text() == told
+    assert 'on_event = ""' in Path("brought/config.toml").read_text()
+    assert "run.log" in {path.name for path in Path("brought").iterdir()}, "the log is mirrored"
+
+
 def test_a_command_that_fails_is_told_once_and_counted() -> None:
     said = told_to("sh -c 'cat > /dev/null; echo no such channel >&2; exit 3'", END, END, END)
     assert said == [

@@ -2,11 +2,13 @@
 
 import gzip
 import json
+from bisect import bisect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import TINY_PPO
 
 from flatwater.cli.main import main
 from flatwater.errors import ConfigError
@@ -20,10 +22,9 @@ def steps(trace: Path) -> list[dict[str, Any]]:
     """The steps of a recorded round in their order, each with the number of its operations."""
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     found = [event for event in events if event.get("cat") == "user_annotation"]
-    operations = [event for event in events if event.get("cat") == "cpu_op"]
+    operations = sorted(event["ts"] for event in events if event.get("cat") == "cpu_op")
     for step in found:
-        begins, ends = step["ts"], step["ts"] + step["dur"]
-        step["operations"] = sum(begins <= each["ts"] < ends for each in operations)
+        step["operations"] = bisect(operations, step["ts"] + step["dur"]) - bisect(operations, step["ts"])
     return sorted(found, key=lambda step: step["ts"])
 
 
@@ -39,6 +40,16 @@ def test_a_recorded_round_has_a_trace_and_the_same_numbers(
     assert [step["name"] for step in found] == ["learn 1", "learn 2", "evaluate 1", "validate 1", "evolve 1", "settle"]
     assert all(step["operations"] > 0 for step in found[:-1])
     same(train("whole", "--rounds", "2"), Path("run"))
+
+
+@pytest.mark.slow
+def test_phases_without_steps_are_left_out() -> None:
+    """The baselines of a run of PPO play in its first round alone, and its policy is looked at in every second."""
+    words = ["train", "ppo", *TINY_PPO, "--rounds", "2", "--run", "run", "--quiet", "--profile", "rounds=1-2"]
+    assert main(words) == 0
+    names = [{step["name"].split()[0] for step in steps(path)} for path in sorted(Path("run/profile").iterdir())]
+    assert names[0] == {"baselines", "collect", "update", "settle"}
+    assert names[1] == {"collect", "update", "evaluate", "settle"}
 
 
 def test_a_resumed_run_is_recorded_as_well(train: Train) -> None:

@@ -7,7 +7,6 @@ not seen.
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from flatwater.errors import ConfigError
 from flatwater.printable import shown
 from flatwater.runs.events import Voice
+from flatwater.trainers.loop import Trainer
 from flatwater.units import format_bytes
 
 MOST_ROUNDS = 100
@@ -67,8 +67,8 @@ class Profiler:
     folder: Path
     """Where the traces go; made when the first is written."""
     device: torch.device
-    phases: Sequence[str]
-    """Of a round, in their order."""
+    trainer: Trainer
+    """Knows which step comes next."""
     voice: Voice
     _recording: profile | None = field(default=None, init=False)
     _step: record_function | None = field(default=None, init=False)
@@ -85,17 +85,19 @@ class Profiler:
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library prints to stderr when it starts and stops
         self._recording = profile(activities=activities, acc_events=True)
         self._recording.start()
-        self._mark_(f"{self.phases[0]} 1")
+        self._mark_(self._next())
 
-    def stepped(self, phase: str, done: int, total: int) -> None:
+    def stepped(self) -> None:
         """A step is complete: what comes next is recorded under the next one's name."""
-        if self._recording is None:
-            return
-        if done < total:
-            self._mark_(f"{phase} {done + 1}")
-        else:
-            later = self.phases[self.phases.index(phase) + 1 :]
-            self._mark_(f"{later[0]} 1" if later else "settle")
+        if self._recording is not None:
+            self._mark_(self._next())
+
+    def _next(self) -> str:
+        """Phase and number of the step that comes next; after the last of a round it is settled."""
+        at, phases = self.trainer.progress, self.trainer.phases
+        steps = {at.phase: at.step}
+        found = (n for n in range(at.phase, len(phases)) if steps.get(n, 0) < phases[n].steps())
+        return next((f"{phases[n].name} {steps.get(n, 0) + 1}" for n in found), "settle")
 
     def settled_(self, round_: int) -> None:
         """A round is complete and saved: write its trace, and begin with the next."""

@@ -122,15 +122,19 @@ def resume(
     """
     voice = Voice(console, [*listeners])
     with voice.ending():
-        if is_url(run):
+        fetched = is_url(run)
+        if fetched:
             changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
-            # What a bucket names is not run on this machine: whoever can write there could run anything.
-            changes["on_event"] = changes.get("on_event") or ""
             with console.status(f"bringing {run} to this machine …"):
                 run = fetch_run(str(run), into, voice.say).path
         folder = open_folder(Path(run))
         with locked(folder) as held:
-            config = changed(read_config(folder), changes)
+            kept = read_config(folder)
+            if fetched and kept.on_event and not changes.get("on_event"):
+                # Whoever can write to a bucket could have anything run on this machine.
+                voice.say("the run's on_event command is not taken over from a URL: give it with --on-event")
+                kept = replace(kept, on_event="")
+            config = changed(kept, changes)
             config = find_recipe(config.trainer).prepare(config)
             check_trackers(config)
             check_command(config.on_event)

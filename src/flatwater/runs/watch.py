@@ -81,7 +81,7 @@ class RunWatcher:
         self.efforts.count_(phase, ends=done == total)
         self.table.phase(phase, done, total)
         if self.profiler is not None:
-            self.profiler.stepped(phase, done, total)
+            self.profiler.stepped()
 
     def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Record the round, then save a checkpoint.
@@ -118,8 +118,8 @@ class RunWatcher:
         if save:
             self.save()
         if recorded:
-            trainer, phases = self.composed.trainer, [phase.name for phase in self.composed.trainer.phases]
-            self.profiler = Profiler(recorded, self.folder.profile, self.composed.device, phases, self.voice)
+            trainer = self.composed.trainer
+            self.profiler = Profiler(recorded, self.folder.profile, self.composed.device, trainer, self.voice)
             self.profiler.begin_(trainer.progress.round + 1)
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
