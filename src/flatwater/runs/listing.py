@@ -35,10 +35,10 @@ class RunLine:
     """Rounds recorded so far."""
     rounds: int
     """Wanted in all."""
-    measured: str
-    """What it is judged by: `champion`."""
     score: float | None
-    """The last value of that; None where there is none yet."""
+    """The number that its result is judged by, which compares with other runs on the same data; None before its end."""
+    shown: str
+    """That number with its name, `return +18.4%`; before the end the last value of what the run watches."""
     bytes: int
     """Size of the folder."""
     changed: str
@@ -97,7 +97,7 @@ def score_of(line: RunLine, sort: str | None) -> str:
     """What a list shows: the number by which it is sorted, or what the run is judged by with its name."""
     if sort is not None:
         return "" if (number := number_of(line, sort)) is None else f"{number:.4g}"
-    return "" if line.score is None else f"{line.measured} {line.score:.3g}"
+    return line.shown
 
 
 def newest_run(folder: Path, *states: str) -> Path:
@@ -144,8 +144,8 @@ def unreadable(name: str, changed: str, problem: str) -> RunLine:
         trainer="",
         done=0,
         rounds=0,
-        measured="",
         score=None,
+        shown="",
         bytes=0,
         changed=changed,
         problem=problem,
@@ -163,8 +163,7 @@ def describe(folder: RunFolder) -> RunLine:
     recipe, rounds = recipe_of(settings, str(folder.config)), rounds_of(settings, str(folder.config))
     done = recorded_rounds(folder)
     columns = read_metrics(folder.metrics) if done else {}
-    measured, metric = list(recipe.curves.items())[-1]
-    known = [value for value in columns.get(metric, []) if isfinite(value)]
+    result = _result(folder, recipe)
     sizes = (found.st_size for file in folder.path.rglob("*") if (found := _stat(file)) and S_ISREG(found.st_mode))
     return RunLine(
         name=folder.path.name,
@@ -172,13 +171,13 @@ def describe(folder: RunFolder) -> RunLine:
         trainer=recipe.name,
         done=done,
         rounds=rounds,
-        measured=measured,
-        score=known[-1] if known else None,
+        score=result.get(recipe.headline.key),
+        shown=_shown(recipe, result, columns),
         bytes=sum(sizes),
         changed=_date(_changed(folder.path)),
         tag=_tag(settings, folder),
         metrics={name: column[-1] for name, column in columns.items() if isfinite(column[-1])},
-        result=_result(folder, recipe),
+        result=result,
     )
 
 
@@ -187,6 +186,16 @@ def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
         raise ConfigError(f"{folder.config}: tag = {shown(found)}: must be a list of words")
     return tuple(found)
+
+
+def _shown(recipe: Recipe, result: Mapping[str, float], columns: Mapping[str, Sequence[float]]) -> str:
+    headline = recipe.headline
+    if headline.key in result:
+        title = next((number.title for number in recipe.numbers if number.key == headline.key), headline.title)
+        return f"{title} {headline.form.format(result[headline.key])}"
+    watched, metric = list(recipe.curves.items())[-1]
+    known = [value for value in columns.get(metric, []) if isfinite(value)]
+    return f"{watched} {known[-1]:.3g}" if known else ""
 
 
 def _result(folder: RunFolder, recipe: Recipe) -> dict[str, float]:
