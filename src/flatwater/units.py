@@ -9,6 +9,8 @@ _STEPS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)
 _SIZES = dict(_STEPS) | {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1, "": 1}
 _UNITS = {unit.lower(): size for unit, size in _SIZES.items()}
 _MOST = 1 << 60
+_WHOLE = 1000
+"""From this number on all digits are shown."""
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
@@ -18,6 +20,12 @@ def format_bytes(count: float) -> str:
         if abs(count) >= size:
             return f"{count / size:.2f} {unit}"
     return f"{count:.0f} B"
+
+
+def short_bytes(count: float) -> str:
+    """`1536` as `1.5 KiB`: three digits are enough where the exact number stands elsewhere."""
+    number, unit = format_bytes(count).split()
+    return f"{float(number):.3g} {unit}" if abs(float(number)) < _WHOLE else f"{float(number):.0f} {unit}"
 
 
 def parse_bytes(text: str) -> int:

@@ -74,21 +74,21 @@ class Runs:
 
         from flatwater.runs.listing import score_of
         from flatwater.terminal import say, terminal
-        from flatwater.units import format_bytes
+        from flatwater.units import short_bytes
 
         if not found:
             option = "" if self.tag is None else f" --tag {self.tag}"
             tagged = "" if self.tag is None else f" with the tag {self.tag}"
             say(f"no runs{tagged} in {self.folder}. Start one with: flatwater train erl{option}")
             return
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for title in ("run", "trainer", "state"):
             table.add_column(title)
         for title in ("rounds", "score" if self.sort is None else self.sort, "size", "last change"):
             table.add_column(title, justify="right")
         for run in found:
             done, score = f"{run.done}/{run.rounds}", score_of(run, self.sort)
-            table.add_row(run.name, run.trainer, run.state, done, score, format_bytes(run.bytes), run.changed)
+            table.add_row(run.name, run.trainer, run.state, done, score, short_bytes(run.bytes), run.changed)
         console = terminal()
         console.print(table)
         for run in found:

@@ -12,10 +12,6 @@ from importlib.resources import files
 from plotly.offline import get_plotlyjs
 
 from flatwater.reports.markup import Chart, Content, Html, Section, embedded_json, for_plotly, paragraph, tag
-from flatwater.units import format_bytes
-
-WHOLE = 1000
-"""From this number on all digits are shown."""
 
 Tile = tuple[str, str, str, str]
 """Title, value, what stands below it, and its kind: `good`, `bad` or empty."""
@@ -87,12 +83,6 @@ def header(title: Content, subtitle: Content, tiles: Iterable[Tile], sections: S
             tag("div", [_tile(*tile) for tile in tiles], class_="tiles"),
         ],
     )
-
-
-def short_bytes(size: int) -> str:
-    """Three digits are enough where the exact number stands further down."""
-    number, unit = format_bytes(size).split()
-    return f"{float(number):.3g} {unit}" if abs(float(number)) < WHOLE else f"{float(number):.0f} {unit}"
 
 
 def _asset(name: str) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 from shlex import quote as shell_quoted
 from urllib.parse import quote
 
-from flatwater.reports.document import Tile, document, header, short_bytes
+from flatwater.reports.document import Tile, document, header
 from flatwater.reports.markup import Html, Section, paragraph, table, tag, text
 from flatwater.runs.folder import RunFolder
 from flatwater.runs.listing import RunLine, score_of
-from flatwater.units import format_bytes
+from flatwater.units import format_bytes, short_bytes
 
 STATES = ("training", "stopped", "finished", "unreadable")
 

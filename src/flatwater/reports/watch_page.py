@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from flatwater.memory.watch.runner import KILLED
-from flatwater.reports.document import Tile, document, header, short_bytes
+from flatwater.reports.document import Tile, document, header
 from flatwater.reports.finding_cards import finding_cards
 from flatwater.reports.markup import Chart, Html, Section, paragraph, tag
 from flatwater.reports.watch_charts import kinds_chart, resident_chart
 from flatwater.reports.watch_records import WatchRecords
 from flatwater.runs.findings import GRAVE
-from flatwater.units import format_duration
+from flatwater.units import format_duration, short_bytes
 
 MOST_LETTERS = 60
 """Of a command line in the heading; a longer one stands below it whole."""

@@ -13,7 +13,7 @@ from flatwater.metrics.figures import short_duration, short_number
 from flatwater.runs.findings import GRAVE, headline
 from flatwater.runs.statements import BASE, DEPTH, FILES, REST, SLACK, LedgerLine, listed, parts, rate
 from flatwater.tui.follow import Followed, seconds_left
-from flatwater.units import format_bytes
+from flatwater.units import format_bytes, short_bytes
 
 OWNED = "owned by the run"
 COLOURS = {FILES: "#475569", BASE: "#94a3b8", OWNED: "#3b82f6", SLACK: "#eab308", REST: "#ef4444"}
@@ -28,12 +28,6 @@ BUDGET_AS_WIDTH = 0.25
 WHOLE = 1000
 WIDE = 46
 """Columns from which the table of owners also has their shares."""
-
-
-def short_bytes(size: float) -> str:
-    """Three digits and the unit: `945 MiB`, `1.32 GiB`."""
-    number, unit = format_bytes(size).split()
-    return f"{float(number):.3g} {unit}" if abs(float(number)) < WHOLE else f"{float(number):.0f} {unit}"
 
 
 def head(followed: Followed, width: int, now: float) -> Text:
