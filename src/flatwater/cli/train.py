@@ -9,7 +9,17 @@ from flatwater.cli.shown import ShownRun
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(ShownRun, OverRecipe):
+class NewRun(OverRecipe):
+    """Where a run is, and what it begins with; these options come first in the help."""
+
+    run: Path | None = None
+    """Folder for the run; must be new or empty. Left out: runs/RECIPE-DATE-NUMBER."""
+    config: Path | None = None
+    """TOML file with settings. Options on the command line win over it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(ShownRun, NewRun):
     """What training by any recipe is given besides its settings."""
 
     about: ClassVar[str] = "{guide}"
@@ -18,10 +28,6 @@ class Train(ShownRun, OverRecipe):
         repeats the run exactly. Ctrl-C finishes the step and saves; `flatwater resume RUN` goes on bit for bit.
         `flatwater plan` with the same options tells what the run would hold, and starts nothing.
         """
-    run: Path | None = None
-    """Folder for the run; must be new or empty. Left out: runs/RECIPE-DATE-NUMBER."""
-    config: Path | None = None
-    """TOML file with settings. Options on the command line win over it."""
 
     def __call__(self) -> int:
         """Train, then show the result."""

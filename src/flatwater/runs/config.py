@@ -58,7 +58,7 @@ class RunConfig:
 
     tag: tuple[str, ...] = ()
     """Words by which `flatwater runs --tag` finds the run again."""
-    on_event: str = ""
+    on_event: str | None = None
     """Command that gets a JSON object on stdin at the run's end or failure, at an alarm, a finding, or the budget; it
     has 10 seconds. Pipes and variables need a shell: "sh -c '...'". Left out: none."""
 

@@ -32,13 +32,13 @@ MOST_SAID = 300
 Say = Callable[[str], None]
 
 
-def check_command(command: str) -> None:
-    """Find out before the run that the command can be started; empty stands for none.
+def check_command(command: str | None) -> None:
+    """Find out before the run that the command can be started; where there is one, and it is not empty.
 
     Raises:
         ConfigError: its quotes do not match, or there is no such program.
     """
-    if not command.strip():
+    if command is None or not command.strip():
         return
     try:
         program = shlex.split(command)[0]

@@ -133,7 +133,7 @@ def resume(
             if fetched and kept.on_event and not changes.get("on_event"):
                 # Whoever can write to a bucket could have anything run on this machine.
                 voice.say("the run's on_event command is not taken over from a URL: give it with --on-event")
-                kept = replace(kept, on_event="")
+                kept = replace(kept, on_event=None)
             config = changed(kept, changes)
             config = find_recipe(config.trainer).prepare(config)
             check_trackers(config)
@@ -147,7 +147,7 @@ def resume(
 
 def listen_(voice: Voice, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
     """Have the user's command told of events, where there is one."""
-    if config.on_event.strip():
+    if config.on_event is not None and config.on_event.strip():
         voice.listeners.append(EventCommand(config.on_event, voice.say))
 
 
