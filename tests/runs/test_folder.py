@@ -177,9 +177,11 @@ def test_runs_are_listed_with_their_state(train: Train, tmp_path: Path, capsys: 
     assert found["begun"]["score"] is None
     files = [path for path in (tmp_path / "done").rglob("*") if path.is_file()]
     assert found["done"]["bytes"] == sum(path.stat().st_size for path in files)
-    last = json.loads((tmp_path / "done" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert (found["done"]["trainer"], found["done"]["measured"]) == ("erl", "champion")
-    assert found["done"]["score"] == last["validation/champion"]
+    result = json.loads((tmp_path / "done" / "result.json").read_text())
+    assert (found["done"]["trainer"], found["done"]["measured"]) == ("erl", "return")
+    assert found["done"]["score"] == result["traders"]["champion"]["total_return"]
+    last = json.loads((stopped / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (found["stopped"]["measured"], found["stopped"]["score"]) == ("champion", last["validation/champion"])
 
     assert main(["runs", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -2,6 +2,7 @@
 
 import json
 import linecache
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -101,16 +102,24 @@ def test_the_holdout_has_other_episodes_and_each_look_is_logged(run: Path, capsy
     assert len(entries(run / "holdout_looks.jsonl")) == 1
 
 
-def test_the_table_and_the_list_name_what_was_trained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_and_the_list_name_what_was_trained(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(run, tmp_path / "runs" / "run"))
     assert main(["evaluate", str(run)]) == 0
     said = capsys.readouterr().out
     assert "held-out episodes of 3 steps" in said
     assert [line.split()[0] for line in said.splitlines() if "%" in line] == ["policy", "wait", "random", "heuristic"]
     assert main(["runs", str(run.parent), "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["runs"]
-    last = entries(run / "metrics.jsonl")[-1]
-    assert (listed["trainer"], listed["measured"]) == ("grow", "held out")
-    assert listed["score"] == last["evaluation/policy"]
+    result = json.loads((run / "result.json").read_text())
+    assert (listed["trainer"], listed["measured"]) == ("grow", "accuracy")
+    assert listed["score"] == result["players"]["policy"]["accuracy"]
+    (run / "result.json").unlink()
+    assert main(["runs", str(run.parent), "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (listed["state"], listed["measured"]) == ("stopped", "held out")
+    assert listed["score"] == entries(run / "metrics.jsonl")[-1]["evaluation/policy"]
     assert main(["top", str(run), "--once"]) == 0
     assert "batch 2/2" in capsys.readouterr().out
 

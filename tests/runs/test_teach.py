@@ -86,7 +86,8 @@ def test_the_tables_name_who_played_and_what_a_step_takes(run: Path, capsys: pyt
     ]  # fmt: skip
     assert main(["runs", str(run.parent), "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (listed["trainer"], listed["score"]) == ("teach", entries(run / "metrics.jsonl")[-1]["evaluation/student"])
+    result = json.loads((run / "result.json").read_text())
+    assert (listed["trainer"], listed["score"]) == ("teach", result["players"]["student"]["return"])
     assert main(["top", str(run), "--once"]) == 0
     assert "block 4/4" in capsys.readouterr().out
 

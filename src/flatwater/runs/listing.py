@@ -35,10 +35,13 @@ class RunLine:
     """Rounds recorded so far."""
     rounds: int
     """Wanted in all."""
+    measured: str
+    """What `score` is: of a finished run `return`, by which results on the same data compare; before its end what it
+    watches, such as `champion`."""
     score: float | None
-    """The number that its result is judged by, which compares with other runs on the same data; None before its end."""
+    """None where there is none yet."""
     shown: str
-    """That number with its name, `return +18.4%`; before the end the last value of what the run watches."""
+    """Both, as a list has them: `return +18.4%`."""
     bytes: int
     """Size of the folder."""
     changed: str
@@ -74,7 +77,9 @@ def tagged(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
 
 def number_of(line: RunLine, name: str) -> float | None:
     """A number of a run by its name in its result or its last round, or `score`; None where it has none."""
-    return line.score if name == "score" else line.result.get(name, line.metrics.get(name))
+    if name == "score":  # before the end it is another number, which compares with no other run's
+        return line.score if line.state == "finished" else None
+    return line.result.get(name, line.metrics.get(name))
 
 
 def ranked(lines: Sequence[RunLine], name: str) -> list[RunLine]:
@@ -144,6 +149,7 @@ def unreadable(name: str, changed: str, problem: str) -> RunLine:
         trainer="",
         done=0,
         rounds=0,
+        measured="",
         score=None,
         shown="",
         bytes=0,
@@ -163,16 +169,19 @@ def describe(folder: RunFolder) -> RunLine:
     recipe, rounds = recipe_of(settings, str(folder.config)), rounds_of(settings, str(folder.config))
     done = recorded_rounds(folder)
     columns = read_metrics(folder.metrics) if done else {}
-    result = _result(folder, recipe)
+    state = state_of(folder, done, rounds)
+    result = _result(folder, recipe) if state == "finished" else {}
+    measured, score, shown = _measured(recipe, result, columns)
     sizes = (found.st_size for file in folder.path.rglob("*") if (found := _stat(file)) and S_ISREG(found.st_mode))
     return RunLine(
         name=folder.path.name,
-        state=state_of(folder, done, rounds),
+        state=state,
         trainer=recipe.name,
         done=done,
         rounds=rounds,
-        score=result.get(recipe.headline.key),
-        shown=_shown(recipe, result, columns),
+        measured=measured,
+        score=score,
+        shown=shown,
         bytes=sum(sizes),
         changed=_date(_changed(folder.path)),
         tag=_tag(settings, folder),
@@ -188,14 +197,18 @@ def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _shown(recipe: Recipe, result: Mapping[str, float], columns: Mapping[str, Sequence[float]]) -> str:
+def _measured(
+    recipe: Recipe, result: Mapping[str, float], columns: Mapping[str, Sequence[float]]
+) -> tuple[str, float | None, str]:
+    """What a run is judged by, its value, and both as text."""
     headline = recipe.headline
     if headline.key in result:
+        value = result[headline.key]
         title = next((number.title for number in recipe.numbers if number.key == headline.key), headline.title)
-        return f"{title} {headline.form.format(result[headline.key])}"
+        return title, value, f"{title} {headline.form.format(value)}"
     watched, metric = list(recipe.curves.items())[-1]
     known = [value for value in columns.get(metric, []) if isfinite(value)]
-    return f"{watched} {known[-1]:.3g}" if known else ""
+    return (watched, known[-1], f"{watched} {known[-1]:.3g}") if known else (watched, None, "")
 
 
 def _result(folder: RunFolder, recipe: Recipe) -> dict[str, float]:
