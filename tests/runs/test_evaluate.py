@@ -1,6 +1,7 @@
 """The champion's score: the same whenever it is asked for, and the holdout only under a logged look."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,12 @@ def test_each_look_at_the_holdout_is_logged_before_it_is_taken(
         looks = entries(run / "holdout_looks.jsonl")
         assert len(looks) == number
         assert all(look["round"] == 2 and look["time"] for look in looks)
+    assert "runs beside it" not in said.err
+    (shutil.copytree(run, run.with_name("other")) / "holdout_looks.jsonl").unlink()
+    assert main(["evaluate", str(run.with_name("other")), "--holdout"]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "look number 1 at the holdout of this run" in told
+    assert "runs beside it looked 2 times at the same data" in told
     result = json.loads(said.out)
     dates = load_panel("synthetic:6x260").dates
     assert (result["split"], result["days"]) == ("holdout", 40)

@@ -85,12 +85,11 @@ class BacktestCommand:
 
     def _log_look(self, trader: "Trader", panel: "Panel", days: "Days") -> None:
         from flatwater.recipes.erl.backtest import shares_of
-        from flatwater.runs.evaluate import log_look
         from flatwater.runs.folder import open_folder
+        from flatwater.runs.looks import log_look
         from flatwater.terminal import terminal
 
         if shares_of(trader, panel, days)["holdout"] and Path(self.run).is_dir():
             folder = open_folder(Path(self.run))
-            looks = log_look(folder, trader.past.generations)
-            said = f"look number {looks} at the holdout of this run, logged in {folder.looks.name}"
+            said = log_look(folder, trader.past.generations)
             terminal(errors=True).print(said, highlight=False)

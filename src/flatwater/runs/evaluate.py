@@ -1,14 +1,13 @@
 """Score a run's champion again, on walk-forward or holdout days; every look at the holdout is logged."""
 
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from flatwater.errors import RunError
 from flatwater.runs.fetching import at_hand, send_back
 from flatwater.runs.folder import RunFolder
+from flatwater.runs.looks import log_look
 from flatwater.runs.machine import use_threads
 from flatwater.runs.session import changed, read_config, restore_run
 from flatwater.storage.objects import is_url
@@ -52,22 +51,8 @@ def _evaluate(
     if why := composed.too_early():
         raise RunError(f"{run}: {why}. Resume the run first.")
     if holdout:
-        looks = log_look(folder, manifest.round)
+        said = log_look(folder, manifest.round)
         if is_url(run):
             send_back(str(run), folder, folder.looks)
-        say(f"look number {looks} at the holdout of this run, logged in {folder.looks.name}")
+        say(said)
     return composed.score(holdout=holdout)
-
-
-def log_look(folder: RunFolder, round_: int) -> int:
-    """Append a line about this look. Returns how many there have been."""
-    line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "round": round_}
-    try:
-        with folder.looks.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        return len(folder.looks.read_text(encoding="utf-8").splitlines())
-    except OSError as error:
-        raise RunError(
-            f"{folder.looks}: cannot be written ({error.strerror}). Make the run folder writable: the holdout is only "
-            "played where the look is logged."
-        ) from error

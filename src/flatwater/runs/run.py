@@ -41,6 +41,10 @@ class Run(ABC):
     def describe(self) -> str:
         """One line about what is trained on what."""
 
+    def about(self) -> Sequence[str]:
+        """Further lines for the start: what is seen, and how the data are parted."""
+        return ()
+
     def data(self) -> Mapping[str, Any]:
         """What identifies the data: it must be the same where a checkpoint is continued."""
         return {}

@@ -80,7 +80,8 @@ def start(
         with locked(folder) as held, mirrored(config, held, voice) as mirror:
             write_config(config, held.config)
             voice.listeners.append(RunLog(held.log))
-            say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{describe(composed)}")
+            lines = "\n".join((describe(composed), *composed.about()))
+            say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(lines)}")
             return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
 
 

@@ -57,6 +57,13 @@ class ErlRun(Run):
         workers = f", {len(self.plan.workers)} workers" if self.plan.workers else ""
         return f"{self.config.population.size} traders on {len(panel.investable)} instruments, {days}{workers}"
 
+    def about(self) -> Sequence[str]:
+        """Features, and the days of each split."""
+        dates, splits = self.panel.dates, self.setup.splits
+        parts = (("to learn", splits.train), ("walk-forward", splits.validation), ("holdout", splits.holdout))
+        days = (f"{len(days):,} {name} (to {dates[days.stop - 1]})" for name, days in parts)
+        return f"features: {', '.join(self.config.observation_features)}", f"days: {', '.join(days)}"
+
     def data(self) -> dict[str, Any]:
         """The panel, by its content."""
         panel = self.panel
