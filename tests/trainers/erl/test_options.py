@@ -16,7 +16,7 @@ DDPG = {"learner.algorithm": "ddpg"}
 TD3 = {"learner.algorithm": "td3", "learner.td3.updates": 4}
 SAC = {"learner.algorithm": "sac", "learner.sac.updates": 4}
 PRIORITISED = DDPG | {"replay.prioritised": True}
-STANDING = {"evolution.plateau_rounds": 1, "evolution.plateau_improvement": 1e9}  # every generation is on a plateau
+STANDING = {"evolution.plateau_rounds": 1, "evolution.plateau_improvement": 1e6}  # every generation is on a plateau
 
 REPLAYING = ("ddpg", "td3", "sac")
 """Algorithms that learn from a replay."""
@@ -106,8 +106,8 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "evolution.mutation_deviation": (0.04, {}),
     "evolution.mutation_rate_max": (0.21, STANDING),
     "evolution.mutation_deviation_max": (0.026, STANDING),
-    "evolution.plateau_rounds": (1, {"evolution.plateau_improvement": 1e9}),
-    "evolution.plateau_improvement": (1e9, {"evolution.plateau_rounds": 1}),
+    "evolution.plateau_rounds": (1, {"evolution.plateau_improvement": 1e6}),
+    "evolution.plateau_improvement": (1e6, {"evolution.plateau_rounds": 1}),
     "evolution.plateau_factor": (1.1, STANDING),
     "evolution.champion_injection": (1, {}),
 }
