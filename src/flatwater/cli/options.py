@@ -71,7 +71,11 @@ def _wrapped(text: str) -> str:
     """Paragraphs as wide as the terminal, up to `WIDTH`; tyro wraps everything else itself."""
     width = min(shutil.get_terminal_size().columns, WIDTH)
     # tyro joins lines again, but not those that begin with a space.
-    return "\n\n".join(textwrap.fill(part, width, subsequent_indent="  ") for part in text.split("\n\n"))
+    return "\n\n".join(
+        textwrap.fill(part, width, initial_indent=lead, subsequent_indent=f"{lead}  ")
+        for part in text.split("\n\n")
+        for lead in ["  " if part.startswith("$ ") else ""]  # a command to copy
+    )
 
 
 def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:

@@ -31,9 +31,9 @@ class PanelImport:
     Long form: symbol, date, open, high, low, close. Wide form: date and AAPL_open, AAPL_high, AAPL_low, AAPL_close and
     so on for each instrument, or one closing price for each instrument.
 
-    flatwater panel import prices.csv --out market.safetensors
+    $ flatwater panel import prices.csv --out market.safetensors
 
-    flatwater panel import kurse.csv --out market.safetensors --map symbol=Kuerzel date=Datum close=PX_LAST
+    $ flatwater panel import kurse.csv --out market.safetensors --map symbol=Kuerzel date=Datum close=PX_LAST
     """
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
