@@ -71,11 +71,12 @@ def _wrapped(text: str) -> str:
     """Paragraphs as wide as the terminal, up to `WIDTH`; tyro wraps everything else itself."""
     width = min(shutil.get_terminal_size().columns, WIDTH)
     # tyro joins lines again, but not those that begin with a space.
-    return "\n\n".join(
-        textwrap.fill(part, width, initial_indent=lead, subsequent_indent=f"{lead}  ")
-        for part in text.split("\n\n")
-        for lead in ["  " if part.startswith("$ ") else ""]  # a command to copy
-    )
+    shown = ""
+    for part in text.split("\n\n"):
+        lead = "  " if part.startswith("$ ") else ""  # a command to copy; tyro sets a blank line before it
+        gap = ("\n" if lead else "\n\n") if shown else ""
+        shown += gap + textwrap.fill(part, width, initial_indent=lead, subsequent_indent=f"{lead}  ")
+    return shown
 
 
 def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:
