@@ -73,7 +73,7 @@ def _wrapped(text: str) -> str:
     # tyro joins lines again, but not those that begin with a space.
     shown = ""
     for part in text.split("\n\n"):
-        lead = "  " if part.startswith("$ ") else ""  # a command to copy; tyro sets a blank line before it
+        lead = "  " if part.startswith("$ ") else ""  # a command to copy
         gap = ("\n" if lead else "\n\n") if shown else ""
         shown += gap + textwrap.fill(part, width, initial_indent=lead, subsequent_indent=f"{lead}  ")
     return shown
