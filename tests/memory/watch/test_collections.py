@@ -1,0 +1,82 @@
+"""Programs whose garbage collections free: found where no fork is possible, and flat where they collect by themselves."""
+
+import json
+import subprocess
+import sys
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import gc, json, sys, threading, time
+import flatwater
+
+class Env:
+    def __init__(self, size):
+        self.recorder = Recorder(self, size)
+
+class Recorder:
+    def __init__(self, env, size):
+        self.env, self.frames = env, bytearray(size)
+
+def run(rounds, size, each=lambda n: None, library=None, kept=0):
+    if library is not None:
+        sys.modules[library] = type(sys)(library)  # as if it were loaded
+    held = []
+    with flatwater.watch(unit="round", report=False) as watch:
+        for n in range(rounds):
+            Env(size)
+            held.append(bytearray(kept))
+            each(n)
+            time.sleep(0.03)
+            watch.step()
+    print(json.dumps(watch.summary()))
+
+def every(count):
+    return lambda n: gc.collect() if n % count == count - 1 else None
+"""
+
+
+def summary_of(source: str) -> dict[str, Any]:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM + dedent(source)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stderr == ""
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def test_garbage_is_found_where_no_fork_is_possible() -> None:
+    summary = summary_of("gc.disable(); run(90, 4 << 20, every(25), library='grpc')")
+    (found,) = summary["findings"]
+    assert (found["verdict"], found["owner"], found["holders"]) == ("leak", "cyclic garbage", [])
+    assert "class is not known" in found["what"]
+    assert "each full collection frees about 100 MiB; the next comes about 25 rounds later" in found["what"]
+    assert "Leave the collector on" in found["advice"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "run(60, 2 << 20, every(1))",
+        "gc.disable(); gc.freeze(); run(60, 2 << 20, every(1), library='grpc')",
+        """
+        def collect():
+            while not over:
+                gc.collect()
+                time.sleep(0.02)
+        over = []
+        thread = threading.Thread(target=collect)
+        thread.start()
+        run(60, 2 << 20, library='grpc')
+        over.append(1)
+        thread.join()
+        """,
+        "gc.callbacks.clear(); run(60, 2 << 20, lambda n: (gc.callbacks.clear(), gc.collect()))",
+    ],
+    ids=["collects", "frozen", "thread", "cleared"],
+)
+def test_a_program_that_collects_by_itself_is_flat(source: str) -> None:
+    summary = summary_of(source)
+    assert (summary["findings"], summary["outcome"]["state"]) == ([], "flat")
