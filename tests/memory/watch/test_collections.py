@@ -1,6 +1,7 @@
-"""Programs whose garbage collections free: found where no fork is possible, and flat where they collect by themselves."""
+"""Programs whose garbage is collected: it is found where no fork is possible, and not where they collect themselves."""
 
 import json
+import re
 import subprocess
 import sys
 from textwrap import dedent
@@ -48,11 +49,16 @@ def summary_of(source: str) -> dict[str, Any]:
 
 
 def test_garbage_is_found_where_no_fork_is_possible() -> None:
-    summary = summary_of("gc.disable(); run(90, 4 << 20, every(25), library='grpc')")
+    summary = summary_of("gc.disable(); run(60, 6 << 20, every(18), library='grpc')")
     (found,) = summary["findings"]
     assert (found["verdict"], found["owner"], found["holders"]) == ("leak", "cyclic garbage", [])
     assert "class is not known" in found["what"]
-    assert "each full collection frees about 100 MiB; the next comes about 25 rounds later" in found["what"]
+    told = re.search(
+        r"each full collection frees about (\d+) MiB; the next comes about (\d+) rounds later", found["what"]
+    )
+    assert told is not None
+    assert 90 <= int(told[1]) <= 120
+    assert 12 <= int(told[2]) <= 27  # 18, by the clock
     assert "Leave the collector on" in found["advice"]
 
 
