@@ -165,6 +165,9 @@ class Collecting:
     mostly: float = 0.8
     """Part of what comes between two collections that one must free. The rest grows for good, and is no garbage: a
     fifth is what rates err by. Unmeasured."""
+    late: float = 2.0
+    """Times what comes between two collections that may have come since the last one: more is growth of another kind,
+    which began later. Python waits a quarter longer for each full collection than for the one before. Unmeasured."""
     least_share: float = 0.1
     """Part of the bytes in use that a collection must free to be a cause: smaller ones are how Python works.
     Unmeasured."""

@@ -12,7 +12,7 @@ from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
 
 MIB = 1 << 20
-TEETH = Teeth(freed=132.4 * MIB, rise=133.0 * MIB, held=400.0 * MIB, seconds=20.0)
+TEETH = Teeth(freed=132.4 * MIB, rise=133.0 * MIB, held=400.0 * MIB, since=60.0 * MIB, seconds=20.0)
 GROWTH = Growth(100, 400 * MIB, 800 * MIB, Slope(0.1 * MIB, 0.1 * MIB, 0.1 * MIB), "boundary")
 FOUND = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=True)
 
@@ -25,9 +25,11 @@ FOUND = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=T
         (replace(TEETH, rise=170.0 * MIB), False),  # a fifth and more of what comes is still there after a collection
         (replace(TEETH, rise=160.0 * MIB), True),
         (replace(TEETH, held=2000.0 * MIB), False),  # small against what is in use
+        (replace(TEETH, since=260.0 * MIB), True),
+        (replace(TEETH, since=270.0 * MIB), False),  # something else has grown since the last collection
         (replace(TEETH, rise=inf), False),  # no two collections in a row were read
-        (Teeth(0.5 * MIB, 0.5 * MIB, 1.0 * MIB, 1.0), False),  # not material
-        (Teeth(-1.0 * MIB, 0.0, 100.0 * MIB, 1.0), False),
+        (Teeth(0.5 * MIB, 0.5 * MIB, 1.0 * MIB, 0.0, 1.0), False),  # not material
+        (Teeth(-1.0 * MIB, 0.0, 100.0 * MIB, 0.0, 1.0), False),
     ],
 )
 def test_collections_are_the_cause_where_they_free_most_of_what_comes(teeth: Teeth | None, *, cause: bool) -> None:

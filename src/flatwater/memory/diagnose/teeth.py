@@ -24,7 +24,7 @@ BREAK = (
 
 def are_the_cause(teeth: Teeth | None) -> bool:
     """Whether collections free most of what comes between them, and much of what is in use."""
-    if teeth is None:
+    if teeth is None or teeth.since > COLLECTING.late * teeth.rise:
         return False
     least = max(DRIFT.least_bytes, COLLECTING.least_share * teeth.held)
     return teeth.freed >= max(least, COLLECTING.mostly * teeth.rise)

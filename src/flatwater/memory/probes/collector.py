@@ -20,8 +20,8 @@ from flatwater.memory.probes.bound import monotonic
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import hidden
 
-KEPT = 64
-"""Collections that are remembered."""
+KEPT = 16
+"""Collections that are remembered: the newest, as those of a phase that is over say nothing of the next one."""
 SHARE = 0.005
 """Part of the time that readings may take: a program that collects all the time has few of its collections read."""
 FULL = 2
@@ -54,6 +54,8 @@ class Teeth:
     """Bytes that come from the end of one to the beginning of the next; infinite where no two in a row were read."""
     held: float
     """Bytes that are there when one begins."""
+    since: float
+    """Bytes that have come since the last one: no median."""
     seconds: float
     """From one to the next."""
 
@@ -131,6 +133,9 @@ class Collector:
 
         Args:
             fewest: collections, two at least.
+
+        Raises:
+            OSError: there is no /proc.
         """
         heard = list(self._heard)
         if len(heard) < fewest:
@@ -141,6 +146,7 @@ class Collector:
             freed=median(each.before - each.after for each in heard),
             rise=median(rises) if rises else inf,
             held=median(each.before for each in heard),
+            since=self._read() - heard[-1].after,
             seconds=(heard[-1].seconds - heard[0].seconds) / (heard[-1].number - heard[0].number),
         )
 

@@ -255,10 +255,10 @@ class ProcessWatch:
         """What grows and has not stopped, most bytes first, told per update, episode, ... or second."""
         if not self._rows:
             return []
-        told, teeth = self._monitor.findings(), self._teeth()
+        told = self._monitor.findings()
         native = next((found for found in told if found.verdict == "native"), None)
         garbage = list[Finding]()
-        if native is not None and are_the_cause(teeth):  # it comes and goes: no reading need see it rise now
+        if native is not None and are_the_cause(self._teeth()):  # it comes and goes: no reading need see it rise now
             told.remove(native)
             if CYCLIC not in (found.owner for found in told):
                 rate = Slope(native.bytes_per_step, *native.interval)
@@ -269,10 +269,9 @@ class ProcessWatch:
     def _for_people(self, found: Finding) -> Finding:
         """The finding per unit instead of per boundary, with what collections free."""
         scale = scale_of(self._rows, self._unit)
-        told, teeth = converted(found, scale), self._teeth()
-        if told.owner != CYCLIC or teeth is None or not scale.per_unit:
-            return told
-        return with_teeth(told, teeth, self._pace_of_steps() / scale.per_unit)
+        told = converted(found, scale)
+        teeth = self._teeth() if told.owner == CYCLIC else None
+        return told if teeth is None else with_teeth(told, teeth, self._pace_of_steps() / scale.per_unit)
 
     def _pace_of_steps(self) -> float:
         """Boundaries that pass in a second, since warm-up; infinite before there are two readings."""
