@@ -1,6 +1,7 @@
 """What full collections free is heard of, and the program notices nothing: no frame, no fault, no callback touched."""
 
 import gc
+import signal
 import sys
 import threading
 import time
@@ -231,6 +232,33 @@ def test_an_interruption_reaches_the_program(listen: Listen, capfd: pytest.Captu
     with pytest.raises(KeyboardInterrupt):
         collect_and_go_on()
     assert capfd.readouterr() == ("", "")
+
+
+class TimeLimitError(Exception):
+    """What a handler of the program raises."""
+
+
+def test_a_time_limit_of_the_program_reaches_it(listen: Listen, capfd: pytest.CaptureFixture[str]) -> None:
+    rung = list[int]()
+
+    def over(_number: int, _frame: FrameType | None) -> None:
+        raise TimeLimitError
+
+    def reads() -> int:
+        if not rung:
+            rung.append(1)
+            signal.raise_signal(signal.SIGUSR1)
+        return 0
+
+    before = signal.signal(signal.SIGUSR1, over)
+    guard = Guard()
+    listen(reads, guard)
+    try:
+        with pytest.raises(TimeLimitError):
+            collect_and_go_on()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (guard.faults, capfd.readouterr()) == ([], ("", ""))
 
 
 def test_no_tracer_sees_a_frame(listen: Listen) -> None:
