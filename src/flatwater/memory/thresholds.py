@@ -157,6 +157,23 @@ class Handles:
 
 
 @dataclass(frozen=True)
+class Collecting:
+    """When what full collections free is told, and when it is the cause of growth (`diagnose/teeth.py`)."""
+
+    fewest: int = 2
+    """Full collections: one does not tell when the next one comes."""
+    mostly: float = 0.8
+    """Part of what comes between two collections that one must free. The rest grows for good, and is no garbage: a
+    fifth is what rates err by. Unmeasured."""
+    late: float = 2.0
+    """Times what comes between two collections that may have come since the last one: more is growth of another kind,
+    which began later. Python waits a quarter longer for each full collection than for the one before. Unmeasured."""
+    least_share: float = 0.1
+    """Part of the bytes in use that a collection must free to be a cause: smaller ones are how Python works.
+    Unmeasured."""
+
+
+@dataclass(frozen=True)
 class Ending:
     """What still grows, and what is said of a program that ends (`watch/books.py`, `watch/summary.py`)."""
 
@@ -221,6 +238,7 @@ class Thresholds:
     investigating: Investigating = field(default_factory=Investigating)
     owning: Owning = field(default_factory=Owning)
     handles: Handles = field(default_factory=Handles)
+    collecting: Collecting = field(default_factory=Collecting)
     ending: Ending = field(default_factory=Ending)
     weighing: Weighing = field(default_factory=Weighing)
     flat: Flat = field(default_factory=Flat)

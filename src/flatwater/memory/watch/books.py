@@ -147,6 +147,12 @@ def growth(rows: Sequence[Row]) -> int:
     return after[-1].resident - after[0].resident if after else 0
 
 
+def swing(rows: Sequence[Row]) -> int:
+    """Resident bytes between the highest and the lowest reading since warm-up."""
+    sizes = [row.resident for row in settled(rows)]
+    return max(sizes) - min(sizes) if sizes else 0
+
+
 def without_doubt(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
     """The findings, native growth only as far as the owners that were weighed since do not explain it.
 

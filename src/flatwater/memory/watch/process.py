@@ -5,29 +5,38 @@ counted. A reading is taken when `Pace` says so; then the monitor judges it, tak
 that passed the boundary.
 """
 
+import gc
 import threading
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.judge import CYCLIC
 from flatwater.memory.diagnose.monitor import Monitor
+from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
 from flatwater.memory.objects.census import Census
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import monotonic, process_seconds, thread_seconds
+from flatwater.memory.probes.collector import Collector, Teeth
+from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.series.readings import Reading
+from flatwater.memory.series.slope import Slope
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import (
     Row,
     converted,
     explained_share,
+    growth_of,
     keep_,
     mostly_held,
     scale_of,
     settled,
     still_grows,
+    swing,
 )
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
@@ -40,7 +49,7 @@ from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
 
-ENDING, FILLING = SHIPPED.ending, SHIPPED.filling
+COLLECTING, ENDING, FILLING = SHIPPED.collecting, SHIPPED.ending, SHIPPED.filling
 
 SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
@@ -76,6 +85,10 @@ class ProcessWatch:
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
         self._pace: Pace | None = None
         self._closed = False
+        self._hearing = Guard()
+        """Of what is done when the collector tells of itself, in any thread: a fault loses this evidence alone."""
+        self._collector: Collector | None = None
+        """None before the first boundary."""
         self._due = self._late = 0.0
         self._anchor: str | None = unit
         self._aside: str | None = None
@@ -151,6 +164,9 @@ class ProcessWatch:
         self._ticking = kind == TICK
         self._pace = Pace(began=now)
         self._anchor = self._unit
+        if self._collector is None:
+            self._collector = Collector(self._hearing.run)
+            self._collector.listen()
         if self._limit is None:
             self._limit = min(limits().values())
 
@@ -239,10 +255,33 @@ class ProcessWatch:
         """What grows and has not stopped, most bytes first, told per update, episode, ... or second."""
         if not self._rows:
             return []
-        scale, told = scale_of(self._rows, self._unit), self._monitor.findings()
-        return [
-            converted(found, scale) for found in going_on(told, self._rows, self._since, self._marks, self._workers)
-        ]
+        told = self._monitor.findings()
+        native = next((found for found in told if found.verdict == "native"), None)
+        garbage = list[Finding]()
+        if native is not None and are_the_cause(self._teeth()):  # it comes and goes: no reading need see it rise now
+            told.remove(native)
+            if CYCLIC not in (found.owner for found in told):
+                rate = Slope(native.bytes_per_step, *native.interval)
+                garbage = [judge_teeth(rate, growth_of(self._rows), collecting=gc.isenabled())]
+        kept = going_on(told, self._rows, self._since, self._marks, self._workers)
+        return [self._for_people(found) for found in (*kept, *garbage)]
+
+    def _for_people(self, found: Finding) -> Finding:
+        """The finding per unit instead of per boundary, with what collections free."""
+        scale = scale_of(self._rows, self._unit)
+        told = converted(found, scale)
+        teeth = self._teeth() if told.owner == CYCLIC else None
+        return told if teeth is None else with_teeth(told, teeth, self._pace_of_steps() / scale.per_unit)
+
+    def _pace_of_steps(self) -> float:
+        """Boundaries that pass in a second, since warm-up; infinite before there are two readings."""
+        first, last = settled(self._rows)[0], self._rows[-1]
+        seconds = last.seconds - first.seconds
+        return (last.reading.step - first.reading.step) / seconds if seconds > 0 else inf
+
+    def _teeth(self) -> Teeth | None:
+        """What full collections free, where enough were seen."""
+        return None if self._collector is None else self._collector.teeth(COLLECTING.fewest)
 
     def conclude(self, *, alive: bool = True) -> list[Finding]:
         """The findings; of a program that ends after a few readings, what most of its growth belongs to.
@@ -258,7 +297,7 @@ class ProcessWatch:
         unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few
         if not known and not unsure and len(self._rows) >= REGULAR and still_grows(self._rows):
             found = mostly_held(self._monitor.conclude(), self._rows)
-            known = [converted(each, scale_of(self._rows, self._unit)) for each in found]
+            known = [self._for_people(each) for each in found]
         return [*known, *self._follow(known)]
 
     def _follow(self, known: list[Finding]) -> list[Finding]:
@@ -267,15 +306,26 @@ class ProcessWatch:
         What else holds more than at the beginning is a lead, and no proof.
         """
         outcome = outcome_of(self._rows, known, explained_share(self._rows, known)) if self._rows else None
-        if outcome is None or not outcome.next:
+        if outcome is None:
             return []
         steps = self._rows[-1].reading.step - settled(self._rows)[0].reading.step
-        causes = self._monitor.uncollected(outcome.bytes, steps)
-        if not causes and self._monitor.censuses.took <= ENDING.last_census:
+        causes = self._monitor.uncollected(outcome.bytes, steps) if outcome.next else []
+        causes = causes or self._collected(known, growing=bool(outcome.next))
+        if not causes and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
             causes = self._monitor.behind_handles(outcome.bytes)
             self._leads = [] if causes else self._monitor.gained()
-        scale = scale_of(self._rows, self._unit)
-        return [converted(found, scale) for found in causes]
+        return [self._for_people(found) for found in causes]
+
+    def _collected(self, known: list[Finding], *, growing: bool) -> list[Finding]:
+        """Garbage that collections free, where memory grew without a cause, or where no fork can see that it swings."""
+        teeth, pace = self._teeth(), self._pace_of_steps()
+        told = any(found.owner == CYCLIC for found in known)
+        if teeth is None or told or not 0 < pace < inf or not are_the_cause(teeth):
+            return []
+        if not growing and (not_to_fork_beside() is None or swing(self._rows) < ENDING.open_bytes):
+            return []
+        rate = teeth.rise / teeth.seconds / pace
+        return [judge_teeth(Slope(rate, rate, rate), growth_of(self._rows), collecting=gc.isenabled())]
 
     def summary(self, found: list[Finding] | None = None) -> dict[str, Any]:
         """The state as the JSON of `flatwater watch`.
@@ -285,7 +335,7 @@ class ProcessWatch:
         """
         cpu = process_seconds() - self._began_cpu
         spent = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
-        return summary_of(
+        summary = summary_of(
             self._rows,
             self.findings() if found is None else found,
             unit=self._unit,
@@ -294,7 +344,10 @@ class ProcessWatch:
             censuses=self.censuses,
             leads=self._leads,
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
-        ) | {"cost": {"cpu_share": spent, "bytes": self.cost_bytes}, "processes": 1 + self._workers.count}
+        )
+        cost = {"cpu_share": spent, "bytes": self.cost_bytes}
+        unseen = [*summary["unseen"], *self._hearing.faults]
+        return summary | {"cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
 
     cost_bytes = 0
     """Bytes that the watch itself takes: set by whoever measured them around the import."""
@@ -316,6 +369,7 @@ class ProcessWatch:
         self._due = self._late = float("inf")
         found = self.conclude(alive=False) if conclude and self._rows else self.findings()
         self._monitor.close()
+        self._hear_no_more()
         if self._spool is not None:
             write_spool(self._spool, self.summary(found) | {"ended": True})
 
@@ -325,3 +379,8 @@ class ProcessWatch:
         self._due = self._late = float("inf")
         self._spool = None
         self._monitor.close()
+        self._hear_no_more()
+
+    def _hear_no_more(self) -> None:
+        if self._collector is not None:
+            self._collector.close()

@@ -1,0 +1,188 @@
+"""What full collections free: two readings around each, taken where the collector tells of itself.
+
+The callback is a C function. Most collections are of young objects, and end there; no tracer sees a frame for them.
+"""
+
+import ctypes
+import gc
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from math import inf
+from statistics import median
+from types import FrameType
+
+from flatwater.memory.probes.allocator import totals
+from flatwater.memory.probes.bound import monotonic
+from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.probes.untraced import hidden
+
+KEPT = 16
+"""Collections that are remembered: the newest, as those of a phase that is over say nothing of the next one."""
+SHARE = 0.005
+"""Part of the time that readings may take: a program that collects all the time has few of its collections read."""
+FULL = 2
+"""The oldest generation."""
+
+_YOUNG = {f"{phase}{generation}": "" for phase in ("start", "stop") for generation in range(FULL)}
+
+
+@dataclass(frozen=True)
+class Collection:
+    """One full collection."""
+
+    number: int
+    """Of all full ones since the beginning, with those that were not read."""
+    seconds: float
+    """Monotonic time at which it began."""
+    before: int
+    """Anonymous resident bytes then, without those that the allocator has freed and kept."""
+    after: int
+    """The same at its end."""
+
+
+@dataclass(frozen=True)
+class Teeth:
+    """Memory that rises from one full collection to the next, and falls at each: medians."""
+
+    freed: float
+    """Bytes that a collection frees."""
+    rise: float
+    """Bytes that come from the end of one to the beginning of the next; infinite where no two in a row were read."""
+    held: float
+    """Bytes that are there when one begins."""
+    since: float
+    """Bytes that have come since the last one: no median."""
+    seconds: float
+    """From one to the next."""
+
+
+def used() -> int:
+    """Anonymous resident bytes now, without those that the allocator has freed and kept: 20 µs, or more in large heaps.
+
+    Raises:
+        OSError: there is no /proc.
+    """
+    heap = totals()
+    return footprint().anonymous - (0 if heap is None else heap.free)
+
+
+class Collector:
+    """Hears of the full collections of this process, whichever thread makes them."""
+
+    def __init__(self, run: Callable[[Callable[[], None]], None], read: Callable[[], int] = used) -> None:
+        """Hear nothing yet.
+
+        Args:
+            run: does what it is given, and lets pass only what signal handlers of the program raise.
+            read: says how many bytes are in use.
+        """
+        self._run, self._read = run, read
+        self._heard: deque[Collection] = deque(maxlen=KEPT)
+        self._open: tuple[int, float, int] | None = None
+        """Full collections before the one that goes on, when it began, and the bytes then."""
+        self._first = self._count()
+        self._due = 0.0
+        self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
+        self._callback = _of_full(hidden(self._tell))
+        self.over = False
+        """Whether it hears no more."""
+
+    def listen(self) -> None:
+        """Begin, after all callbacks that there are."""
+        self._callbacks.append(self._callback)
+
+    def close(self) -> None:
+        """Hear no more. Callbacks are compared by identity: those of the program may compare as they like."""
+        self.over = True
+        for place, callback in enumerate(self._callbacks):
+            if callback is self._callback:
+                del self._callbacks[place]
+                return
+
+    @staticmethod
+    def _count() -> int:
+        """Full collections of the process that have ended; when the collector tells of an end, that one has."""
+        return int(gc.get_stats()[FULL]["collections"])
+
+    def _tell(self) -> None:
+        """A full collection begins or ends: nothing is raised in here, as the collector would print it."""
+        if self.over:
+            return
+        try:
+            self._run(self._hear)
+        except BaseException as fault:  # noqa: BLE001  (of a signal handler of the program: Ctrl-C, a time limit)
+            _hand_on(fault)
+
+    def _hear(self) -> None:
+        now, ended, began = monotonic(), self._count(), self._open
+        self._open = None
+        if began is not None and ended > began[0]:
+            self._heard.append(Collection(ended - self._first, began[1], began[2], self._read()))
+        elif now >= self._due:
+            self._open = ended, now, self._read()
+        else:
+            return
+        self._due = max(self._due, now + (monotonic() - now) / SHARE)
+
+    def teeth(self, fewest: int) -> Teeth | None:
+        """What collections free; None where fewer were seen.
+
+        Args:
+            fewest: collections, two at least.
+
+        Raises:
+            OSError: there is no /proc.
+        """
+        heard = list(self._heard)
+        if len(heard) < fewest:
+            return None
+        pairs = [(one, two) for one, two in pairwise(heard) if two.number == one.number + 1]
+        rises = [two.before - one.after for one, two in pairs]
+        return Teeth(
+            freed=median(each.before - each.after for each in heard),
+            rise=median(rises) if rises else inf,
+            held=median(each.before for each in heard),
+            since=self._read() - heard[-1].after,
+            seconds=(heard[-1].seconds - heard[0].seconds) / (heard[-1].number - heard[0].number),
+        )
+
+
+def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:
+    """A callback of the collector's, of C functions alone, that acts where a full collection begins or ends.
+
+    It formats an object by the word `start0`, `stop2`, ...; a dict knows those of young collections, and asks `act` for
+    the others.
+    """
+    acting = map(str, iter(act, None))  # formatting must give a text
+    known = type("Known", (dict,), {"__missing__": staticmethod(partial(next, acting))})(_YOUNG)
+    asked = type("Asked", (), {"__format__": staticmethod(known.__getitem__)})()
+    return partial("{0:{1}{2[generation]}}".format, asked)
+
+
+def _hand_on(fault: BaseException) -> None:
+    """Raise in the main thread, between two instructions of the program, what a signal handler of its own has raised.
+
+    As long as the callback is on the stack the request is made anew: what is raised below the collector is lost.
+    """
+
+    def raised() -> bool:
+        frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
+        while frame is not None:
+            if frame.f_code.co_filename == _HIDDEN:
+                request(ask, ctypes.py_object(asked))
+                return False
+            frame = frame.f_back
+        raise fault
+
+    asked = type("Asked", (), {"__bool__": staticmethod(raised)})()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # the interpreter holds no reference
+    ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+    request = ctypes.pythonapi.Py_AddPendingCall
+    request(ask, ctypes.py_object(asked))
+
+
+_HIDDEN = hidden.__code__.co_filename

@@ -1,0 +1,66 @@
+"""What full collections free is told in words, and is a cause only where it is most of what comes and much of all."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from flatwater.memory.diagnose.judge import CYCLIC
+from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
+from flatwater.memory.probes.collector import Teeth
+from flatwater.memory.series.readings import Growth
+from flatwater.memory.series.slope import Slope
+
+MIB = 1 << 20
+TEETH = Teeth(freed=132.4 * MIB, rise=133.0 * MIB, held=400.0 * MIB, since=60.0 * MIB, seconds=20.0)
+GROWTH = Growth(100, 400 * MIB, 800 * MIB, Slope(0.1 * MIB, 0.1 * MIB, 0.1 * MIB), "boundary")
+FOUND = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=True)
+
+
+@pytest.mark.parametrize(
+    ("teeth", "cause"),
+    [
+        (TEETH, True),
+        (None, False),
+        (replace(TEETH, rise=170.0 * MIB), False),  # a fifth and more of what comes is still there after a collection
+        (replace(TEETH, rise=160.0 * MIB), True),
+        (replace(TEETH, held=2000.0 * MIB), False),  # small against what is in use
+        (replace(TEETH, since=260.0 * MIB), True),
+        (replace(TEETH, since=270.0 * MIB), False),  # something else has grown since the last collection
+        (replace(TEETH, rise=inf), False),  # no two collections in a row were read
+        (Teeth(0.5 * MIB, 0.5 * MIB, 1.0 * MIB, 0.0, 1.0), False),  # not material
+        (Teeth(-1.0 * MIB, 0.0, 100.0 * MIB, 0.0, 1.0), False),
+    ],
+)
+def test_collections_are_the_cause_where_they_free_most_of_what_comes(teeth: Teeth | None, *, cause: bool) -> None:
+    assert are_the_cause(teeth) is cause
+
+
+def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
+    assert (FOUND.verdict, FOUND.owner, FOUND.holders, FOUND.limit_step) == ("leak", CYCLIC, (), None)
+    assert "class is not known" in FOUND.what
+    assert "call gc.collect()" in FOUND.advice
+    off = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=False)
+    assert "Leave the collector on" in off.advice
+    assert FOUND.share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("per_second", "unit", "words"),
+    [
+        (2.0, "step", "each full collection frees about 130 MiB; the next comes about 40 steps later"),
+        (1.0, "second", "each full collection frees about 130 MiB; the next comes about 20 seconds later"),
+        (0.05, "batch", "each full collection frees about 130 MiB; the next comes about 1 batch later"),
+        (0.1, "batch", "each full collection frees about 130 MiB; the next comes about 2 batches later"),
+        (0.01, "episode", "each full collection frees about 130 MiB; several come in one episode"),
+        (77.7, "step", "each full collection frees about 130 MiB; the next comes about 1600 steps later"),
+    ],
+)
+def test_two_digits_are_told_per_unit(per_second: float, unit: str, words: str) -> None:
+    told = with_teeth(replace(FOUND, unit=unit), TEETH, per_second)
+    assert told.what == f"{FOUND.what}; {words}"
+    assert told.fingerprint == FOUND.fingerprint
+
+
+def test_what_is_not_material_is_not_told() -> None:
+    assert with_teeth(FOUND, replace(TEETH, freed=0.5 * MIB), 2.0) == FOUND
