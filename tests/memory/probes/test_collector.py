@@ -234,6 +234,39 @@ def test_an_interruption_reaches_the_program(listen: Listen, capfd: pytest.Captu
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("kind", ["function", "method"])
+def test_an_interruption_passes_the_callbacks_of_the_program(
+    kind: str, listen: Listen, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They run after ours, below the collector, and are Python functions: an exception in them is printed and lost."""
+    pressed, heard = list[int](), list[str]()
+
+    def interrupted() -> int:
+        if not pressed:
+            pressed.append(1)
+            raise KeyboardInterrupt
+        return 0
+
+    def function(phase: str, _: dict[str, int]) -> None:
+        for _n in range(3):
+            heard.append(phase)
+
+    class Hearing:
+        def method(self, phase: str, info: dict[str, int]) -> None:
+            function(phase, info)
+
+    listen(interrupted)
+    callback = function if kind == "function" else Hearing().method
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collect_and_go_on()
+    finally:
+        gc.callbacks.remove(callback)
+    assert heard
+    assert capfd.readouterr() == ("", "")
+
+
 class TimeLimitError(Exception):
     """What a handler of the program raises."""
 

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 from math import inf
 from statistics import median
-from types import FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 
 from flatwater.memory.probes.allocator import totals
 from flatwater.memory.probes.bound import monotonic
@@ -166,13 +166,15 @@ def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]
 def _hand_on(fault: BaseException) -> None:
     """Raise in the main thread, between two instructions of the program, what a signal handler of its own has raised.
 
-    As long as the callback is on the stack the request is made anew: what is raised below the collector is lost.
+    As long as a callback of the collector is on the stack, this one or one of the program's, the request is made anew:
+    what is raised below the collector is lost.
     """
 
     def raised() -> bool:
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
+        below = {code for each in gc.callbacks if (code := _code_of(each)) is not None}
         while frame is not None:
-            if frame.f_code.co_filename == _HIDDEN:
+            if frame.f_code.co_filename == _HIDDEN or frame.f_code in below:
                 request(ask, ctypes.py_object(asked))
                 return False
             frame = frame.f_back
@@ -183,6 +185,12 @@ def _hand_on(fault: BaseException) -> None:
     ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
     request = ctypes.pythonapi.Py_AddPendingCall
     request(ask, ctypes.py_object(asked))
+
+
+def _code_of(callback: object) -> CodeType | None:
+    """Of a function or a method; no attribute of the program's own classes is asked for."""
+    function = callback.__func__ if type(callback) is MethodType else callback
+    return function.__code__ if type(function) is FunctionType else None
 
 
 _HIDDEN = hidden.__code__.co_filename
