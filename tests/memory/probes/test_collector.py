@@ -99,8 +99,10 @@ def test_young_collections_are_not_read(listen: Listen) -> None:
 
 
 def test_a_program_that_collects_all_the_time_is_read_now_and_then(listen: Listen) -> None:
-    """A reading of 20 ms rests for 4 s; collections in between are counted, and the time from one to the next too."""
-    read = Counting(seconds=0.02)
+    """A reading of 300 ms rests for 60 s, longer than nine collections take in any process of a suite; collections in
+    between are counted, and the time from one to the next too.
+    """
+    read = Counting(seconds=0.3)
     collector = listen(read)
     for _ in range(9):
         gc.collect()

@@ -56,7 +56,7 @@ def test_garbage_is_found_where_no_fork_is_possible() -> None:
     )
     assert told is not None
     assert 90 <= int(told[1]) <= 120
-    assert 12 <= int(told[2]) <= 27  # 18, by the clock
+    assert 6 <= int(told[2]) <= 54  # 18 by the clock of a machine that does not stand still; exact in test_teeth
     assert "Leave the collector on" in found["advice"]
 
 
