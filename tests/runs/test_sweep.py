@@ -341,6 +341,7 @@ def test_real_trials_are_runs_and_the_command_goes_on_after_a_kill(
 def test_a_trial_over_its_budget_is_not_started(replayed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("space.toml").write_text("[replay.generations]\nchoices = [2, 1000000]\n")
     command = ["sweep", "erl", "--space", "space.toml", "--trials", "2", "--rounds", "1", "--run", "s", "--seed", "1"]
+    command += ["--budget", "2GiB"]
     assert main([*command, *replayed, "--json"]) == 0
     trials = json.loads(capsys.readouterr().out)["trials"]
     fits, large = sorted(trials, key=lambda trial: int(trial["settings"]["replay.generations"]))
