@@ -4,6 +4,7 @@ All have the same face: how many numbers the policy gives (`outputs`), and what 
 distribution, from which an action is drawn, which has a likeliest one, and which sees one that was drawn.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from math import log, tau
@@ -37,14 +38,16 @@ class Distribution(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Choices:
-    """One of a list: an action is a position in it, int64 [*N]."""
+class FromLogits(ABC):
+    """Positions in lists, drawn by one exponential number for each logit."""
 
-    outputs: int
-    """Logits."""
-    free: int = 0
+    free = 0
     """Numbers of the policy that no observation moves."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """Logits."""
 
     @property
     def noise(self) -> int:
@@ -54,6 +57,19 @@ class Choices:
     def noise_(self, out: Float[Tensor, "*N R"], rng: torch.Generator) -> Float[Tensor, "*N R"]:
         """Draw them, exponential."""
         return out.exponential_(generator=rng)
+
+
+@dataclass(frozen=True)
+class Choices(FromLogits):
+    """One of a list: an action is a position in it, int64 [*N]."""
+
+    size: int
+    """Length of the list."""
+
+    @property
+    def outputs(self) -> int:
+        """Logits."""
+        return self.size
 
     def given(self, logits: Float[Tensor, "*N R"]) -> Distribution:
         """What the policy's numbers say."""
@@ -84,27 +100,16 @@ class Categorical:
 
 
 @dataclass(frozen=True)
-class MultiChoice:
+class MultiChoice(FromLogits):
     """H independent choices, each from a list of its own: an action is int64 [*N, H]."""
 
     sizes: tuple[int, ...]
     """Lengths of the lists."""
-    free: int = 0
-    """Numbers of the policy that no observation moves."""
 
     @property
     def outputs(self) -> int:
         """Logits, those of one list after those of the other."""
         return sum(self.sizes)
-
-    @property
-    def noise(self) -> int:
-        """Random numbers that an action is drawn from."""
-        return self.outputs
-
-    def noise_(self, out: Float[Tensor, "*N R"], rng: torch.Generator) -> Float[Tensor, "*N R"]:
-        """Draw them, exponential."""
-        return out.exponential_(generator=rng)
 
     def given(self, logits: Float[Tensor, "*N R"]) -> Distribution:
         """What the policy's numbers say."""
