@@ -5,13 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from flatwater import terminal
 from flatwater.cli.main import main
+from flatwater.cli.runs import Runs
 from flatwater.errors import RunError
-from flatwater.runs.listing import list_runs, newest_run
+from flatwater.runs.listing import RunLine, list_runs, newest_run
 
 
 def make(folder: Path, config: str = "rounds = 3") -> Path:
@@ -110,6 +113,21 @@ def test_runs_are_sorted_by_a_number_and_chosen_by_a_tag(tmp_path: Path, capsys:
     assert listed(capsys, str(tmp_path), "--sort", "score", "--tag", "x") == ["low", "new"]
     assert main(["runs", str(tmp_path), "--tag", "z"]) == 0
     assert "no runs with the tag z" in capsys.readouterr().out
+
+
+def test_names_that_begin_alike_are_told_apart_in_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "WIDTH", 80)
+    monkeypatch.setenv("NO_COLOR", "1")
+    names = ("erl-2026-11-24", "erl-2026-11-24-12", "a-name-that-a-person-chose-for-this-one-run-of-many")
+    changed = f"{datetime.now().astimezone():%Y}-01-02 03:04"
+    rest = {"rounds": 6, "measured": "return", "score": 0.231, "shown": "return +23.1%", "bytes": 5_410_000}
+    Runs().show([RunLine(name=n, trainer="erl", state="finished", done=6, changed=changed, **rest) for n in names])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if line.startswith("erl-")] == [*names[:2]]
+    assert next(line for line in lines if line.startswith("erl-2026-11-24 ")).split()[-2:] == ["01-02", "03:04"]
 
 
 def test_a_number_that_no_run_has_is_refused_with_those_that_are_like_it(

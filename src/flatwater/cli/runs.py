@@ -10,6 +10,9 @@ import tyro
 if TYPE_CHECKING:
     from flatwater.runs.listing import RunLine
 
+WIDE_NAME, NARROW_NAME, NARROW_SCORE = 22, 16, 8
+"""Columns of 80: a run's name at most, a name beside a score on one line, a score on two."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
@@ -81,16 +84,29 @@ class Runs:
             tagged = "" if self.tag is None else f" with the tag {self.tag}"
             say(f"no runs{tagged} in {self.folder}. Start one with: flatwater train erl{option}")
             return
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        for title in ("run", "trainer", "state"):
-            table.add_column(title)
-        for title in ("rounds", "score" if self.sort is None else self.sort, "size", "last change"):
-            table.add_column(title, justify="right")
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+        table.add_column("run", overflow="fold", max_width=WIDE_NAME)
+        crowded = max(len(run.name) for run in found) > NARROW_NAME
+        for title in ("recipe", "state"):
+            table.add_column(title, no_wrap=True)
+        table.add_column("rounds", justify="right", no_wrap=True)
+        score = "score" if self.sort is None else self.sort
+        table.add_column(score, justify="right", no_wrap=not crowded, max_width=NARROW_SCORE if crowded else None)
+        for title in ("size", "last change"):
+            table.add_column(title, justify="right", no_wrap=True)
         for run in found:
             done, score = f"{run.done}/{run.rounds}", score_of(run, self.sort)
-            table.add_row(run.name, run.trainer, run.state, done, score, short_bytes(run.bytes), run.changed)
+            table.add_row(run.name, run.trainer, run.state, done, score, short_bytes(run.bytes), _recent(run.changed))
         console = terminal()
         console.print(table)
         for run in found:
             if run.problem:
                 console.print(Text.assemble((run.name, "red"), ": ", run.problem), soft_wrap=True)
+
+
+def _recent(changed: str) -> str:
+    """A date and time without its year where that is this year, without its time where it is another."""
+    from datetime import datetime
+
+    this_year = f"{datetime.now().astimezone():%Y}-"
+    return changed.removeprefix(this_year) if changed.startswith(this_year) else changed[:10]

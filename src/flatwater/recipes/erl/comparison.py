@@ -42,7 +42,7 @@ class Difference:
             what = f"earned less than {other}"
         else:
             what = f"is not distinguishable from {other}"
-        return f"{what} ({self.mean:+.0%} a year, {LEVEL:.0%} interval {self.low:+.0%} to {self.high:+.0%})"
+        return f"{what} ({self.mean:+z.0%} a year, {LEVEL:.0%} interval {self.low:+z.0%} to {self.high:+z.0%})"
 
 
 @dataclass(frozen=True)
