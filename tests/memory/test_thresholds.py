@@ -15,7 +15,7 @@ METERS = {
     "diagnose/lines.py": {"FRAMES", "CONTENTS"},
     "diagnose/numbers.py": {"COSTS_SOON"},
     "watch/books.py": {"ROWS", "SELDOM", "EACH_HALF"},
-    "watch/boot.py": {"NAMED"},
+    "watch/boot.py": {"NAMED", "WORKER_SECONDS", "MOST_WORKERS"},
     "watch/boundaries.py": {"TICK_SECONDS", "RESTING"},
     "watch/context.py": {"COLUMNS", "LOOK_EVERY", "LOOK_SHARE"},
     "watch/holders.py": {"MOST", "BACKWARDS"},

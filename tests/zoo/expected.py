@@ -50,6 +50,7 @@ GROWING = {
     "native_growth": Expected("native", "memory outside of Python", line=False, does="memray"),
     "growing_helper": Expected("slowdown", "", line=False),
     "forked_workers": Expected("native", "worker processes", line=False),
+    "worker_cache": Expected("leak", "cache", does="Remove"),
     "sb3_image_replay": Expected("filling", "replay_buffer", line=False, needs="stable_baselines3"),
 }
 """Program -> what must be found."""

@@ -214,6 +214,8 @@ class Weighing:
     """Part of the growth that must lie between two censuses, or they do not tell an owner's share of it."""
     workers: float = 0.02
     """Part of the child processes' bytes that their rise must reach: interpreters that start touch many pages."""
+    workers_owned: float = 0.5
+    """Part of that rise that owners within the workers must explain, or it is a finding of its own. Unmeasured."""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from textwrap import dedent
-from typing import Any
 
 import pytest
+from running import MAIN, Watched, environment
 
 from flatwater.cli.main import main
 from flatwater.cli.watch import as_text
@@ -23,48 +20,6 @@ from flatwater.memory.watch.books import Row, keep_
 from flatwater.memory.watch.runner import command_of
 from flatwater.memory.watch.spool import unwatched
 from flatwater.memory.watch.summary import summary_of
-
-SOURCE = Path(__file__).parents[3] / "src"
-
-
-@dataclass(frozen=True)
-class Ran:
-    """A program that has ended under the watch."""
-
-    code: int
-    stdout: str
-    stderr: str
-    summary: dict[str, Any]
-
-
-Watched = Callable[..., Ran]
-
-
-def environment(**changes: str) -> dict[str, str]:
-    """Ours, with the package where it is."""
-    return {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **changes}
-
-
-@pytest.fixture
-def watched(tmp_path: Path) -> Watched:
-    """Write a program and run it: `watched(source, words of its command line)`."""
-
-    def run(source: str, *words: str, options: tuple[str, ...] = (), command: tuple[str, ...] | None = None) -> Ran:
-        (tmp_path / "train.py").write_text(dedent(source))
-        line = [sys.executable, "-c", MAIN]
-        line += ["watch", "--json", "out.json", *options, "--", *(command or (sys.executable, "train.py")), *words]
-        ran = subprocess.run(
-            line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment(), timeout=60
-        )
-        result = tmp_path / "out.json"
-        summary = json.loads(result.read_text()) if result.exists() else {}
-        return Ran(ran.returncode, ran.stdout, ran.stderr, summary)
-
-    return run
-
-
-MAIN = "import sys; from flatwater.cli.main import main; sys.exit(main())"
-
 
 LEAK = """
 import os, signal, sys, time
@@ -578,7 +533,7 @@ def test_a_result_has_a_line_for_each_fact_and_is_the_same_json() -> None:
     text = as_text(told)
     assert json.loads(text) == told
     assert '  "seconds": [0.5, 1.0],\n  "freed_bytes": [null, 2],\n' in text
-    assert len(text.splitlines()) == 30
+    assert len(text.splitlines()) == 31
 
 
 def test_a_long_program_is_told_in_no_more_than_200_readings() -> None:

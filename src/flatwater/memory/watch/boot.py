@@ -1,23 +1,30 @@
 """Begins the watch inside the program that the runner started, before its first line, and ends it after its last.
 
-The program's output, arguments, exit code and tracebacks are its own. Whatever happens to the watch, it goes on.
+Workers that the program forks, or spawns by multiprocessing, are watched as well, each in its own process. The
+program's output, arguments, exit code and tracebacks are its own. Whatever happens to the watch, it goes on.
 """
 
 import _thread
 import atexit
-import ctypes
+import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import FrameType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 
-from flatwater.memory.probes.bound import process_id, sleep, write_whole
+from flatwater.memory.probes.bound import names_in, process_id, write_whole
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import hidden
-from flatwater.memory.watch.boundaries import TICK_SECONDS
+from flatwater.memory.watch.gates import listen
 from flatwater.memory.watch.guard import Guard
+from flatwater.memory.watch.spool import PROGRAM, WORKER
+from flatwater.memory.watch.ticking import tick
+
+if TYPE_CHECKING:
+    from flatwater.memory.watch.process import ProcessWatch
 
 FOLDER, UNIT, LIMIT = "FLATWATER_WATCH_FOLDER", "FLATWATER_WATCH_UNIT", "FLATWATER_WATCH_LIMIT"
 PYTHONPATH, PACKAGE = "FLATWATER_WATCH_PYTHONPATH", "FLATWATER_WATCH_PACKAGE"
@@ -33,29 +40,34 @@ LAUNCHERS = (
 """Programs that only start others: the process of rank 0 below them is watched."""
 IN_TIME = "second"
 """The unit that asks for readings in time, whatever boundaries the program has."""
-IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
-"""Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
+WORKER_SECONDS = 1.0
+"""What a worker lives before it is watched: most processes that are forked end, or become another program, at once."""
+MOST_WORKERS = 64
+"""Workers of one command that are watched."""
 NAMED = 3
 """Names of code without a file that are told."""
 
 
 def begin(told: dict[str, str]) -> None:
-    """Watch this process, if no other one of the command is watched and it is not a launcher of others.
+    """Watch this process: the first of the command that launches no others, and workers that it starts.
 
     Args:
         told: the runner's variables.
     """
     if _launches() or os.environ.get("LOCAL_RANK", "0") != "0":
-        os.environ.update(_handed_on(told))
+        os.environ.update(_handed_on(told, told.get(PYTHONPATH)))
         return
     claim = os.path.join(told[FOLDER], "claim")  # noqa: PTH118  (texts: programs replace what a Path is made of)
     try:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
-        return
-    own = os.path.join(told[FOLDER], str(process_id()))  # noqa: PTH118
-    guard = Guard(lambda sentence: write_whole(f"{own}.fault", sentence))
-    guard.run(_watch, told, claim, own, guard)
+        if _is_worker():
+            Seat(told).wait()
+        elif not _starts_workers():
+            return
+    else:
+        Seat(told, claim).begin()
+    _follow(told)
 
 
 def _launches() -> bool:
@@ -63,158 +75,160 @@ def _launches() -> bool:
     return any(word in LAUNCHERS for word in words)
 
 
-def _handed_on(told: dict[str, str]) -> dict[str, str]:
-    """The environment as the runner made it, for the processes that this one starts."""
-    inject = str(Path(__file__).parent / "inject")
-    before = told.get(PYTHONPATH)
-    return told | {"PYTHONPATH": inject if before is None else os.pathsep.join((inject, before))}
+def _is_worker() -> bool:
+    """Whether multiprocessing has spawned this process."""
+    return sys.orig_argv[-1:] == ["--multiprocessing-fork"]
 
 
-def _watch(told: dict[str, str], claim: str, own: str, guard: Guard) -> None:
-    """Begin.
+def _starts_workers() -> bool:
+    """Whether this is the process that multiprocessing forks workers from."""
+    return any(word.startswith("from multiprocessing.forkserver ") for word in sys.orig_argv)
+
+
+def _handed_on(told: dict[str, str], before: str | None) -> dict[str, str]:
+    """What the environment of a process must have for the watch to begin in it.
 
     Args:
         told: the runner's variables.
-        claim: file that says that a process of the command is watched.
-        own: path of this process's files in the runner's folder, without their suffixes.
-        guard: of all that the watch does here.
+        before: PYTHONPATH without the watch.
     """
-    before = footprint().anonymous
-    from flatwater.memory.watch.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
-    from flatwater.memory.watch.steps import find_steps, lose_steps  # noqa: PLC0415
+    inject = str(Path(__file__).parent / "inject")
+    own = {name: value for name, value in told.items() if name != PYTHONPATH}
+    if before is None:
+        return own | {"PYTHONPATH": inject}
+    return own | {PYTHONPATH: before, "PYTHONPATH": os.pathsep.join((inject, before))}
 
-    unit = told.get(UNIT)
-    limit = int(told[LIMIT]) if LIMIT in told else None
-    ticks = unit is None or unit == IN_TIME
-    watch = ProcessWatch(None if unit == IN_TIME else unit, None, limit, f"{own}.json", guard)
-    watch.cost_bytes = max(0, footprint().anonymous - before)
-    owner, remove, kill = process_id(), os.unlink, os.kill
 
-    def end() -> None:
-        if process_id() == owner:
-            lose_steps()
-            guard.run(watch.close)
-            guard.run(_note_nameless, f"{own}.unseen")
-            guard.over = True
-            guard.ask(None, remove, claim)
+def _follow(told: dict[str, str]) -> None:
+    """Watch the workers that this process forks or spawns, and those that they start."""
 
     def forked() -> None:
-        lose_steps()
-        guard.over = True
-        if guard.thread != _thread.get_ident():  # else the watch forked, and asks there for the lines that it traced
-            guard.ask(None, watch.abandon)
-        if signal.getsignal(signal.SIGTERM) is terminated:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        before, waits = _seats.pop() if _seats else None, True
+        if before is not None:
+            waits = before.leave()
+        if waits:
+            Seat(told).wait()
 
-    def terminated(_number: int, _frame: FrameType | None) -> None:
-        """Write what is known, then die of the signal as the program would have."""
-        end()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        kill(process_id(), signal.SIGTERM)
+    def spawning(module: ModuleType) -> None:
+        # `util.spawnv_passfds` starts workers, and the processes that workers are forked from. For this moment alone
+        # the variables stand in the environment that C knows: no other process and no line of the program sees them.
+        start = vars(module)["spawnv_passfds"]
 
-    gates = {} if unit == IN_TIME else find_steps(watch.step)
-    if ticks:
-        watch.boundaries.grant_to_(gates)
-        _tick(guard, watch.tick)
-    atexit.register(hidden(end))
+        @functools.wraps(start)
+        def spawnv_passfds(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            before = os.environ.get("PYTHONPATH")
+            variables = _handed_on(told, before)
+            for name, value in variables.items():
+                os.putenv(name, value)
+            try:
+                return start(*given, **named)
+            finally:
+                for name in variables:
+                    os.unsetenv(name)
+                if before is not None:
+                    os.putenv("PYTHONPATH", before)
+
+        module.spawnv_passfds = spawnv_passfds  # type: ignore[attr-defined]
+
+    from flatwater.memory.watch.steps import after_import  # noqa: PLC0415  (a process without workers needs it not)
+
     os.register_at_fork(after_in_child=hidden(forked))
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, terminated)
+    after_import({"multiprocessing.util": spawning})
 
 
-def _tick(guard: Guard, step: Callable[[int], int]) -> None:
-    """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
-
-    It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
-    torch operations can be traced. Not while a module is imported: that grows, and is no step. Not in a trace function
-    of the program, nor in a fork that was made between request and call. No debugger or coverage tool of the program
-    sees it.
-    """
-    # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
-    # waits makes CPython 3.11 enter a traced function for ever.
-    waiting = _thread.allocate_lock()
-    owner = process_id()
-    passed = needed = 1
-
-    def call() -> None:
-        try:
-            if not guard.over and process_id() == owner:  # over: perhaps the interpreter is half taken down
-                guard.run(tick)
-        finally:
-            if waiting.locked():
-                waiting.release()
-
-    def tick() -> None:
-        nonlocal needed
-        needed = 1 if _busy(sys._getframe()) else step(passed)  # noqa: SLF001  (the only way up the stack)
-
-    # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
-    # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
-    asked = type("Asked", (), {"__bool__": staticmethod(hidden(call))})()
-    ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
-    request = ctypes.pythonapi.Py_AddPendingCall
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
-
-    def run() -> None:
-        nonlocal passed
-        while not guard.over:
-            if waiting.acquire(blocking=False) and request(ask, ctypes.py_object(asked)):
-                waiting.release()  # the queue is full
-            passed = needed
-            # Waking up is what costs: a program that often gives the interpreter's lock away fights over it until this
-            # thread has it (`bench_watch.py --parts steps`).
-            sleep(passed * TICK_SECONDS)
-
-    _thread.start_new_thread(run, ())
+_unlink, _kill = os.unlink, os.kill
+_seats: list["Seat"] = []
+"""The watch of this process; of the process that it was forked from, until it is left."""
 
 
-def _busy(frame: FrameType) -> bool:
-    """Whether the program is where no reading may be taken.
+class Seat:
+    """The watch of one process: begun at once, or when a worker has lived for a while."""
 
-    Args:
-        frame: the innermost. It must be no variable of its own function: it would hold itself, and the frames of the
-            program with all that is in them, until the next full collection.
-    """
-    return _imports(frame) or _traces(frame) or _cannot_fork()
+    def __init__(self, told: dict[str, str], claim: str | None = None) -> None:
+        """Nothing is watched yet.
+
+        Args:
+            told: the runner's variables.
+            claim: file that says that a process of the command is watched; None in a worker.
+        """
+        self._told, self._claim, self._owner = told, claim, process_id()
+        self._own = os.path.join(told[FOLDER], str(process_id()))  # noqa: PTH118
+        self._guard = Guard(lambda sentence: write_whole(f"{self._own}.fault", sentence))
+        self._watch: ProcessWatch | None = None
+        self._terminated = self._die
+        _seats.append(self)
+
+    def begin(self) -> None:
+        """Watch from now on."""
+        self._guard.run(self._begin)
+
+    def wait(self) -> None:
+        """Watch from `WORKER_SECONDS` on: most processes that are forked end or become another program at once."""
+        tick(self._guard, self._tick, WORKER_SECONDS)
+
+    def leave(self) -> bool:
+        """In a fork: the watch is the other process's. Returns whether the program has forked, and not the watch."""
+        programs = self._guard.thread != _thread.get_ident()
+        if self._watch is not None:
+            listen(None)
+            if programs:  # else the watch asks in its fork for the lines that it traced
+                self._guard.ask(None, self._watch.abandon)
+        self._guard.over = True
+        if signal.getsignal(signal.SIGTERM) is self._terminated:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        return programs
+
+    def _tick(self, ticks: int) -> int:
+        if self._watch is None:
+            if _worker_files(self._told[FOLDER]) >= MOST_WORKERS:
+                self._guard.over = True
+                return ticks
+            self._begin()
+        assert self._watch is not None  # noqa: S101  (it has begun)
+        return self._watch.tick(ticks)
+
+    def _begin(self) -> None:
+        before = footprint().anonymous
+        from flatwater.memory.watch.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
+        from flatwater.memory.watch.steps import find_steps  # noqa: PLC0415
+
+        unit = self._told.get(UNIT)
+        worker = self._claim is None
+        if worker and unit != IN_TIME:
+            unit = None  # what the program repeats need not be what its workers repeat
+        limit = int(self._told[LIMIT]) if LIMIT in self._told else None
+        kind, spool = None if unit == IN_TIME else unit, self._own + (WORKER if worker else PROGRAM)
+        self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard)
+        watch.cost_bytes = max(0, footprint().anonymous - before)
+        gates = {} if unit == IN_TIME else find_steps(watch.step)
+        if unit is None or unit == IN_TIME:
+            watch.boundaries.grant_to_(gates)
+            if not worker:
+                tick(self._guard, watch.tick)
+        atexit.register(hidden(self._end))
+        if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
+            vars(util)["Finalize"](None, hidden(self._end), exitpriority=1)  # it leaves by `os._exit`
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._terminated)
+
+    def _end(self) -> None:
+        if process_id() == self._owner and self._watch is not None:
+            listen(None)
+            self._guard.run(self._watch.close)
+            self._guard.run(_note_nameless, f"{self._own}.unseen")
+            self._guard.over = True
+            if self._claim is not None:
+                self._guard.ask(None, _unlink, self._claim)
+
+    def _die(self, _number: int, _frame: FrameType | None) -> None:
+        """Write what is known, then die of the signal as the program would have."""
+        self._end()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _kill(process_id(), signal.SIGTERM)
 
 
-def _cannot_fork() -> bool:
-    """Whether a fork of the watch could wait for ever for a lock that the interrupted code holds itself.
-
-    `concurrent.futures` takes a lock before each fork, which is no RLock. It is held while work is submitted, and until
-    other libraries have done what they do after a fork.
-    """
-    pools = sys.modules.get("concurrent.futures.thread")
-    lock = None if pools is None else vars(pools).get("_global_shutdown_lock")
-    return lock is not None and lock.locked()
-
-
-def _imports(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename in IMPORTING:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _traces(frame: FrameType | None) -> bool:
-    """Whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
-
-    CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns.
-    Whoever asks for the frame's locals meanwhile changes them.
-    """
-    outer = _code_of(sys.gettrace())
-    while frame is not None:
-        back = frame.f_back
-        if frame.f_code is outer or (back is not None and _code_of(back.f_trace) is frame.f_code):
-            return True
-        frame = back
-    return False
-
-
-def _code_of(traces: object) -> CodeType | None:
-    function = traces.__func__ if type(traces) is MethodType else traces
-    return function.__code__ if type(function) is FunctionType else None
+def _worker_files(folder: str) -> int:
+    return sum(name.endswith(WORKER) for name in names_in(folder))
 
 
 def _note_nameless(note: str) -> None:

@@ -345,7 +345,7 @@ class ProcessWatch:
             leads=self._leads,
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         )
-        cost = {"cpu_share": spent, "bytes": self.cost_bytes}
+        cost = {"cpu_share": spent, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}
         unseen = [*summary["unseen"], *self._hearing.faults]
         return summary | {"cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from flatwater.errors import ConfigError
 from flatwater.memory.watch import boot, spool
+from flatwater.memory.watch.worker_findings import with_workers
 
 FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same group of processes."""
@@ -136,6 +137,7 @@ def _summary(folder: Path, command: Sequence[str], code: int) -> dict[str, Any]:
     """What the longest of the watched processes left."""
     found = spool.read_spools(folder)
     summary = found[0] if found else spool.unwatched(" ".join(command), NO_PYTHON)
+    summary.pop("ended_at", None)
     if not summary.pop("ended", False) and found:
         summary["unseen"].append("the program ended at once: what it did in its last two seconds at most is missing")
     faults, old = _notes(folder, "fault"), _notes(folder, "old")
@@ -144,6 +146,7 @@ def _summary(folder: Path, command: Sequence[str], code: int) -> dict[str, Any]:
     if not found:  # else another program of the command was new enough, and was watched
         faults += old
     summary["unseen"] += [*faults, *_notes(folder, "unseen")]
+    summary = with_workers(summary, spool.read_spools(folder, spool.WORKER))
     return {**summary, "program": " ".join(command[1:]) or command[0], "exit_code": code}
 
 

@@ -6,6 +6,9 @@ from typing import Any
 
 from flatwater.memory.probes.bound import write_whole
 
+PROGRAM, WORKER = ".json", ".worker.json"
+"""Endings of the files of a command's first process, and of the workers that it starts."""
+
 _as_json = json.JSONEncoder().encode
 """Bound here: a program may replace `json.dumps`."""
 
@@ -15,9 +18,21 @@ def write_spool(path: str, summary: dict[str, Any]) -> None:
     write_whole(path, _as_json(summary))
 
 
-def read_spools(folder: Path) -> list[dict[str, Any]]:
-    """All summaries that the processes of one command left, the one that was watched longest first."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
+    """All summaries that the processes of one command left, the one that was watched longest first.
+
+    Args:
+        folder: the runner's.
+        ending: of the files' names: of the program, or of its workers.
+
+    Returns:
+        With `ended_at`, the time of the last word, in seconds.
+    """
+    found = [
+        {**json.loads(path.read_text(encoding="utf-8")), "ended_at": path.stat().st_mtime}
+        for path in sorted(folder.glob("*.json"))
+        if path.name.endswith(WORKER) == (ending == WORKER)
+    ]
     return sorted(found, key=lambda summary: -float(summary["seconds"]))
 
 
@@ -38,7 +53,7 @@ def unwatched(program: str, why: str) -> dict[str, Any]:
         "resident_growth_bytes": 0,
         "explained_share": 0.0,
         "outcome": {"state": "unread", "bytes": 0, "known": [], "next": []},
-        "cost": {"cpu_share": 0.0, "bytes": 0},
+        "cost": {"cpu_share": 0.0, "cpu_seconds": 0.0, "bytes": 0},
         "processes": 0,
         "findings": [],
         "unseen": [why],

@@ -15,6 +15,8 @@ from typing import Any
 
 from flatwater.memory.watch.gates import Count, Gate, gate_of, listen
 
+_known = set[str]()
+"""Libraries that are prepared, or will be: a fork has them as they were."""
 _GATES = {kind: gate_of(kind) for kind in ("update", "epoch", "step", "episode")}
 
 
@@ -25,15 +27,21 @@ def find_steps(count: Count) -> Mapping[str, Gate]:
         Where they are passed, by kind: each may be granted some of which `count` is not told.
     """
     listen(count)
+    after_import({name: prepare for name, prepare in _PREPARED.items() if name not in _known})
+    _known.update(_PREPARED)
+    return _GATES
+
+
+def after_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
+    """Prepare modules by name: at once where they are loaded, else when they have been."""
     waiting = {}
-    for name, prepare in _PREPARED.items():
+    for name, prepare in prepared.items():
         module = sys.modules.get(name)
         if module is None:
             waiting[name] = prepare
         else:
             prepare(module)
     sys.meta_path.insert(0, _AfterImport(waiting))
-    return _GATES
 
 
 def lose_steps() -> None:

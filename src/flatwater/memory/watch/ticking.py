@@ -1,0 +1,111 @@
+"""Calls that come in time, in the main thread of a program and between two of its instructions."""
+
+import _thread
+import ctypes
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType, MethodType
+
+from flatwater.memory.probes.bound import process_id, sleep
+from flatwater.memory.probes.untraced import hidden
+from flatwater.memory.watch.boundaries import TICK_SECONDS
+from flatwater.memory.watch.guard import Guard
+
+IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
+"""Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
+
+
+def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0) -> None:
+    """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
+
+    It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
+    torch operations can be traced. Not while a module is imported: that grows, and is no step. Not in a trace function
+    of the program, nor in a fork that was made between request and call. No debugger or coverage tool of the program
+    sees it.
+    """
+    # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
+    # waits makes CPython 3.11 enter a traced function for ever.
+    waiting = _thread.allocate_lock()
+    owner = process_id()
+    passed = needed = 1
+
+    def call() -> None:
+        try:
+            if not guard.over and process_id() == owner:  # over: perhaps the interpreter is half taken down
+                guard.run(pass_)
+        finally:
+            if waiting.locked():
+                waiting.release()
+
+    def pass_() -> None:
+        nonlocal needed
+        needed = 1 if _busy(sys._getframe()) else step(passed)  # noqa: SLF001  (the only way up the stack)
+
+    # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
+    # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
+    asked = type("Asked", (), {"__bool__": staticmethod(hidden(call))})()
+    ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+    request = ctypes.pythonapi.Py_AddPendingCall
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
+
+    def run() -> None:
+        nonlocal passed
+        sleep(wait)
+        while not guard.over:
+            if waiting.acquire(blocking=False) and request(ask, ctypes.py_object(asked)):
+                waiting.release()  # the queue is full
+            passed = needed
+            # Waking up is what costs: a program that often gives the interpreter's lock away fights over it until this
+            # thread has it (`bench_watch.py --parts steps`).
+            sleep(passed * TICK_SECONDS)
+
+    _thread.start_new_thread(run, ())
+
+
+def _busy(frame: FrameType) -> bool:
+    """Whether the program is where no reading may be taken.
+
+    Args:
+        frame: the innermost. It must be no variable of its own function: it would hold itself, and the frames of the
+            program with all that is in them, until the next full collection.
+    """
+    return _imports(frame) or _traces(frame) or _cannot_fork()
+
+
+def _cannot_fork() -> bool:
+    """Whether a fork of the watch could wait for ever for a lock that the interrupted code holds itself.
+
+    `concurrent.futures` takes a lock before each fork, which is no RLock. It is held while work is submitted, and until
+    other libraries have done what they do after a fork.
+    """
+    pools = sys.modules.get("concurrent.futures.thread")
+    lock = None if pools is None else vars(pools).get("_global_shutdown_lock")
+    return lock is not None and lock.locked()
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename in IMPORTING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _traces(frame: FrameType | None) -> bool:
+    """Whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
+
+    CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns.
+    Whoever asks for the frame's locals meanwhile changes them.
+    """
+    outer = _code_of(sys.gettrace())
+    while frame is not None:
+        back = frame.f_back
+        if frame.f_code is outer or (back is not None and _code_of(back.f_trace) is frame.f_code):
+            return True
+        frame = back
+    return False
+
+
+def _code_of(traces: object) -> CodeType | None:
+    function = traces.__func__ if type(traces) is MethodType else traces
+    return function.__code__ if type(function) is FunctionType else None

@@ -1,0 +1,153 @@
+"""What grows in the workers that a program starts, summed by owner and put beside what grows in the program itself."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.workers import OWNER
+from flatwater.units import format_bytes
+
+DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A finding in one worker."""
+
+    worker: Mapping[str, Any]
+    """Its summary."""
+    finding: Finding
+
+    @property
+    def per_second(self) -> float:
+        """Units that passed in a second."""
+        return float(self.worker["steps"]) / max(float(self.worker["seconds"]), 1e-9)
+
+    @property
+    def bytes(self) -> float:
+        """That came while the worker was watched."""
+        return self.finding.bytes_per_step * float(self.worker["steps"])
+
+
+def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The summary of a program with what grows in its workers.
+
+    Args:
+        summary: of the program's own process.
+        workers: those of its workers, with `ended_at`.
+    """
+    read = [worker for worker in workers if worker["readings"]]
+    told = {"workers": [_line(worker) for worker in read]} if read else {}
+    groups = _groups(read)
+    if not groups:
+        return summary | told
+    summary = _in_time(summary, read)
+    grown = max(0, summary["resident_growth_bytes"])
+    whole = max(1, grown + sum(max(0, worker["resident_growth_bytes"]) for worker in read))
+    merged = _dated([_together(group, summary, whole) for group in groups], summary, read)
+    own = [Finding.from_json(found) for found in summary["findings"]]
+    own = [replace(found, share=found.share * grown / whole) for found in own]
+    explained = sum(found.bytes_per_step for found in merged)
+    own = [found for found in own if found.owner != OWNER or explained < WEIGHING.workers_owned * found.bytes_per_step]
+    found = sorted([*own, *merged], key=lambda each: -each.bytes_per_step)
+    share = (summary["explained_share"] * grown + sum(each.share for each in merged) * whole) / whole
+    return {
+        **summary,
+        **told,
+        "findings": [each.to_json() for each in found],
+        "explained_share": round(min(1.0, share), 4),
+        "resident_growth_bytes": whole,
+        "outcome": summary["outcome"] | {"state": "grows"},
+        "cost": _cost([summary, *read]),
+        "unseen": [f"in the program's own process: {sentence}" for sentence in summary["unseen"]],
+    }
+
+
+def _in_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The summary with the seconds of its workers: a program that only waits for them takes no reading."""
+    last = max(worker["ended_at"] for worker in workers)
+    seconds = last - min(worker["ended_at"] - worker["seconds"] for worker in workers)
+    if summary["unit"] != "second" or summary["seconds"] >= seconds:
+        return summary
+    return summary | {"seconds": round(seconds, 3), "steps": round(seconds)}
+
+
+def _unit_seconds(summary: Mapping[str, Any]) -> float:
+    return 1.0 if summary["unit"] == "second" else summary["seconds"] / max(1, summary["steps"])
+
+
+def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Of the watch in all processes together."""
+    seconds = sum(each["cost"]["cpu_seconds"] for each in summaries)
+    spent = sum(each["cost"]["cpu_share"] * each["cost"]["cpu_seconds"] for each in summaries)
+    return {
+        "cpu_share": round(spent / seconds, 5) if seconds > 0 else 0.0,
+        "cpu_seconds": round(seconds, 3),
+        "bytes": sum(each["cost"]["bytes"] for each in summaries),
+    }
+
+
+def _line(worker: Mapping[str, Any]) -> dict[str, Any]:
+    """A worker in the JSON."""
+    kept = ("unit", "steps", "seconds", "readings", "resident_bytes", "resident_growth_bytes")
+    return {name: worker[name] for name in kept} | {"findings": len(worker["findings"])}
+
+
+def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_Seen]]:
+    """Findings that are the same in several workers; what is too little to be sure of is left out."""
+    groups: dict[str, list[_Seen]] = {}
+    for worker in workers:
+        for found in (Finding.from_json(each) for each in worker["findings"]):
+            if found.verdict != "slowdown":
+                groups.setdefault(found.fingerprint, []).append(_Seen(worker, found))
+    return [group for group in groups.values() if sum(seen.bytes for seen in group) >= 2 * DRIFT.least_bytes]
+
+
+def _at_once(group: Sequence[_Seen]) -> int:
+    """Most workers of a group that lived at the same time: those that follow each other are no sum."""
+    began = [(seen.worker["ended_at"] - seen.worker["seconds"], 1) for seen in group]
+    ended = [(seen.worker["ended_at"], -1) for seen in group]
+    most = now = 0
+    for _, change in sorted(began + ended):
+        now += change
+        most = max(most, now)
+    return max(1, most)
+
+
+def _together(group: Sequence[_Seen], summary: Mapping[str, Any], whole: int) -> Finding:
+    """One finding, at the rate of all workers that live at once, per unit of the program."""
+    first = max(group, key=lambda seen: seen.bytes).finding
+    several = _at_once(group)
+    scale = several * _unit_seconds(summary) / len(group)
+    rate = sum(seen.finding.bytes_per_step * seen.per_second for seen in group) * scale
+    low, high = (sum(seen.finding.interval[end] * seen.per_second for seen in group) * scale for end in (0, 1))
+    plateau = first.plateau_bytes
+    each = "in a worker process" if several == 1 else f"in each of {several} worker processes"
+    holds = f", {format_bytes(rate / several)} each" if several > 1 else ""
+    return replace(
+        first,
+        unit=summary["unit"],
+        bytes_per_step=rate,
+        interval=(low, high),
+        share=min(1.0, sum(seen.bytes for seen in group) / whole),
+        what=f"{each}{holds}: {first.what}",
+        plateau_bytes=None if plateau is None else plateau * several,
+        plateau_step=None,
+        limit_step=None,
+    )
+
+
+def _dated(
+    merged: Sequence[Finding], summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]]
+) -> list[Finding]:
+    """With the step at which the program and its workers reach the limit together, where all goes on as it does."""
+    grown = max(0, summary["resident_growth_bytes"])
+    held = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
+    rate = grown / max(1, summary["steps"]) + sum(found.bytes_per_step for found in merged)
+    dated = []
+    for found in merged:
+        left = None if found.limit_bytes is None or rate <= 0 else max(0.0, found.limit_bytes - held) / rate
+        dated.append(replace(found, limit_step=None if left is None else summary["steps"] + round(left)))
+    return dated
