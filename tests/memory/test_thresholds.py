@@ -15,11 +15,12 @@ METERS = {
     "diagnose/lines.py": {"FRAMES", "CONTENTS"},
     "diagnose/numbers.py": {"COSTS_SOON"},
     "watch/books.py": {"ROWS", "SELDOM", "EACH_HALF"},
-    "watch/boot.py": {"NAMED", "WORKER_SECONDS", "MOST_WORKERS"},
+    "watch/boot.py": {"NAMED", "WORKER_SECONDS", "MOST_WORKERS", "LOOKED_AT", "PAGE_BYTES"},
     "watch/boundaries.py": {"TICK_SECONDS", "RESTING"},
     "watch/context.py": {"COLUMNS", "LOOK_EVERY", "LOOK_SHARE"},
     "watch/holders.py": {"MOST", "BACKWARDS"},
     "watch/measured.py": {"LATER", "MOST"},
+    "watch/inside.py": {"STOPPED_SECONDS", "ANSWER_SECONDS", "LOOK_SECONDS"},
     "watch/outside.py": {"LOOKS"},
     "watch/pace.py": {
         "QUICK", "QUICK_READINGS", "USUAL", "SHARE", "CREDIT", "DEEP_SHARE", "COUNTING_SHARE", "PROVEN_SHARE", "SLICE",

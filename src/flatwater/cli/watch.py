@@ -13,7 +13,7 @@ from flatwater.config.bounds import Bounds
 
 LAST = KEPT / "watch" / "last.json"
 """Where the newest result is kept, below the working folder."""
-FLAGS = ("-h", "--help", "--fail", "--no-fail")
+FLAGS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,10 @@ class Watch:
     against: str | None = None
     """Compare the findings with those of an earlier run: `last`, or a file that --json wrote."""
     attach: Annotated[int, Bounds(1, 1 << 22)] | None = None
-    """Look at a running process, by its number, from outside, instead of running a command."""
+    """Look into a running Python process, by its number, instead of running a command: gdb enters it, and after
+    --seconds the watch leaves it as it was. Where it cannot be entered, it is looked at from outside: totals."""
+    outside: bool = False
+    """Look at the process of --attach from outside alone: it is not stopped for a moment, and need not be Python."""
     seconds: Annotated[float, Bounds(0, 1e7, above=True)] = 20.0
     """How long --attach looks; Ctrl-C ends it earlier, and what was read is told."""
     fail: bool = False
@@ -71,7 +74,7 @@ class Watch:
         before = None if self.against is None else earlier(self.against)
         check_places(None if self.json in {None, "-"} else self.json, self.html)
         if self.attach is not None:
-            code, summary = 0, _seen_from_outside(self.attach, self.seconds, limit)
+            code, summary = 0, _attached(self.attach, self.seconds, limit, outside=self.outside)
         else:
             unit = None if self.steps_from == "auto" else self.steps_from
             ended = watch_command(self.command, unit=unit, limit=limit)
@@ -125,17 +128,31 @@ def _page(summary: dict[str, Any]) -> str:
     return watch_page(watch_of(summary), datetime.now().astimezone())
 
 
-def _seen_from_outside(pid: int, seconds: float, limit: int | None) -> dict[str, Any]:
+def _attached(pid: int, seconds: float, limit: int | None, *, outside: bool) -> dict[str, Any]:
+    """What is seen of a running process: from inside, or from outside with the reason."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from flatwater.memory.watch.outside import look_at
+    from flatwater.memory.watch.inside import CannotEnterError, look_into
+    from flatwater.memory.watch.outside import check_process, look_at
     from flatwater.terminal import terminal
 
+    check_process(pid, seconds)
     errors = terminal(errors=True)
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(f"looking at process {pid}", total=1.0)
-        return look_at(pid, seconds, limit, looked=lambda share: bar.update(task, completed=share))
+
+        def looked(share: float) -> None:
+            bar.update(task, completed=share)
+
+        if outside:
+            return look_at(pid, seconds, limit, looked=looked)
+        try:
+            return look_into(pid, seconds, limit, looked=looked)
+        except CannotEnterError as reason:
+            bar.console.print(f"from outside: {reason}", soft_wrap=True)
+            summary = look_at(pid, seconds, limit, looked=looked)
+            return summary | {"unseen": [f"the inside: {reason}", *summary["unseen"]]}
 
 
 def split(options: Sequence[str]) -> tuple[list[str], list[str]]:

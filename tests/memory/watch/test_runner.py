@@ -332,7 +332,18 @@ def test_the_watch_needs_neither_torch_nor_numpy(watched: Watched) -> None:
 def test_a_running_process_is_looked_at_from_outside(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LEAK)
     with subprocess.Popen([sys.executable, "train.py", "none"], cwd=tmp_path, env=environment(ROUNDS="400")) as program:
-        line = [sys.executable, "-c", MAIN, "watch", "--attach", str(program.pid), "--seconds", "1.5", "--json"]
+        line = [
+            sys.executable,
+            "-c",
+            MAIN,
+            "watch",
+            "--attach",
+            str(program.pid),
+            "--outside",
+            "--seconds",
+            "1.5",
+            "--json",
+        ]
         ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment())
         program.kill()
     summary = json.loads(ran.stdout)
@@ -347,7 +358,18 @@ def test_ctrl_c_ends_a_look_from_outside_early_and_tells_what_was_read(tmp_path:
     with subprocess.Popen(
         [sys.executable, "train.py", "none"], cwd=tmp_path, env=environment(ROUNDS="40000")
     ) as program:
-        line = [sys.executable, "-c", MAIN, "watch", "--attach", str(program.pid), "--seconds", "600", "--json"]
+        line = [
+            sys.executable,
+            "-c",
+            MAIN,
+            "watch",
+            "--attach",
+            str(program.pid),
+            "--outside",
+            "--seconds",
+            "600",
+            "--json",
+        ]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(line, cwd=tmp_path, env=environment(), **pipes) as looking:  # type: ignore[call-overload]
             time.sleep(5)

@@ -6,6 +6,7 @@ program's output, arguments, exit code and tracebacks are its own. Whatever happ
 
 import _thread
 import atexit
+import ctypes
 import functools
 import os
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from flatwater.memory.probes.bound import names_in, process_id, write_whole
+from flatwater.memory.probes.bound import names_in, process_id, read_text, write_whole
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import hidden
 from flatwater.memory.watch.gates import listen
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 FOLDER, UNIT, LIMIT = "FLATWATER_WATCH_FOLDER", "FLATWATER_WATCH_UNIT", "FLATWATER_WATCH_LIMIT"
 PYTHONPATH, PACKAGE = "FLATWATER_WATCH_PYTHONPATH", "FLATWATER_WATCH_PACKAGE"
 """Variables by which the runner tells the program's process what to do; they are taken away before the program runs."""
+CLAIM, STAY, PAGE = "claim", "stay", "page"
+"""Files in the runner's folder: a process is watched; the watch of a process that was entered goes on; the address of
+the page by which it was entered."""
 LAUNCHERS = (
     "torchrun",
     "torch.distributed.run",
@@ -44,6 +48,10 @@ WORKER_SECONDS = 1.0
 """What a worker lives before it is watched: most processes that are forked end, or become another program, at once."""
 MOST_WORKERS = 64
 """Workers of one command that are watched."""
+PAGE_BYTES = 4096
+"""Mapped into a process that is entered, for a line of Python."""
+LOOKED_AT = 10
+"""Ticks after which a guest looks at the latest whether it may stay."""
 NAMED = 3
 """Names of code without a file that are told."""
 
@@ -57,7 +65,7 @@ def begin(told: dict[str, str]) -> None:
     if _launches() or os.environ.get("LOCAL_RANK", "0") != "0":
         os.environ.update(_handed_on(told, told.get(PYTHONPATH)))
         return
-    claim = os.path.join(told[FOLDER], "claim")  # noqa: PTH118  (texts: programs replace what a Path is made of)
+    claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118  (texts: programs replace what a Path is made of)
     try:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -68,6 +76,22 @@ def begin(told: dict[str, str]) -> None:
     else:
         Seat(told, claim).begin()
     _follow(told)
+
+
+def enter(told: dict[str, str]) -> None:
+    """Watch this process, which has run for a while, in time, as long as the runner's file `STAY` is there.
+
+    Args:
+        told: the runner's variables.
+
+    Raises:
+        RuntimeError: it is watched already.
+    """
+    if _seats:
+        raise RuntimeError("the process is watched already")
+    claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118
+    os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
+    Seat(told, claim, guest=True).begin()
 
 
 def _launches() -> bool:
@@ -144,18 +168,19 @@ _seats: list["Seat"] = []
 class Seat:
     """The watch of one process: begun at once, or when a worker has lived for a while."""
 
-    def __init__(self, told: dict[str, str], claim: str | None = None) -> None:
+    def __init__(self, told: dict[str, str], claim: str | None = None, *, guest: bool = False) -> None:
         """Nothing is watched yet.
 
         Args:
             told: the runner's variables.
             claim: file that says that a process of the command is watched; None in a worker.
+            guest: whether the watch ends before the process does, and leaves it as it was.
         """
-        self._told, self._claim, self._owner = told, claim, process_id()
+        self._told, self._claim, self._owner, self._guest = told, claim, process_id(), guest
         self._own = os.path.join(told[FOLDER], str(process_id()))  # noqa: PTH118
         self._guard = Guard(lambda sentence: write_whole(f"{self._own}.fault", sentence))
         self._watch: ProcessWatch | None = None
-        self._terminated = self._die
+        self._terminated, self._ended = self._die, hidden(self._end)
         _seats.append(self)
 
     def begin(self) -> None:
@@ -204,12 +229,30 @@ class Seat:
         if unit is None or unit == IN_TIME:
             watch.boundaries.grant_to_(gates)
             if not worker:
-                tick(self._guard, watch.tick)
-        atexit.register(hidden(self._end))
+                tick(self._guard, self._stay if self._guest else watch.tick)
+        atexit.register(self._ended)
         if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
-            vars(util)["Finalize"](None, hidden(self._end), exitpriority=1)  # it leaves by `os._exit`
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            vars(util)["Finalize"](None, self._ended, exitpriority=1)  # it leaves by `os._exit`
+        if not self._guest and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminated)
+
+    def _stay(self, ticks: int) -> int:
+        """Watch as long as the runner does, then leave the process as it was."""
+        assert self._watch is not None  # noqa: S101  (it has begun)
+        folder = self._told[FOLDER]
+        try:
+            here = names_in(folder)
+        except OSError:  # the runner was killed, and its folder removed
+            here = []
+        if STAY in here:
+            return min(self._watch.tick(ticks), LOOKED_AT)
+        if PAGE in here:
+            _unmap(read_text(os.path.join(folder, PAGE)))  # noqa: PTH118
+        self._end()
+        atexit.unregister(self._ended)
+        _seats.remove(self)
+        self._watch = None
+        return ticks
 
     def _end(self) -> None:
         if process_id() == self._owner and self._watch is not None:
@@ -225,6 +268,11 @@ class Seat:
         self._end()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _kill(process_id(), signal.SIGTERM)
+
+
+def _unmap(page: str) -> None:
+    """Give back the page by which this process was entered."""
+    ctypes.CDLL(None).munmap(ctypes.c_void_p(int(page)), ctypes.c_size_t(PAGE_BYTES))
 
 
 def _worker_files(folder: str) -> int:

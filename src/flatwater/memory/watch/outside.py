@@ -66,9 +66,7 @@ def look_at(
     Raises:
         ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
     """
-    if seconds <= 0:
-        raise ConfigError(f"--seconds = {seconds}: must be positive")
-    program = _program(pid)
+    program = check_process(pid, seconds)
     looks = _Looks({name: Series() for name in KINDS}, Series())
     began = time.monotonic()
     with suppress(KeyboardInterrupt):  # what was read is told
@@ -92,7 +90,14 @@ def _look_(looks: _Looks, pid: int, at: float) -> bool:
     return counters is not None
 
 
-def _program(pid: int) -> str:
+def check_process(pid: int, seconds: float) -> str:
+    """The command of a process that can be looked at for so long.
+
+    Raises:
+        ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
+    """
+    if seconds <= 0:
+        raise ConfigError(f"--seconds = {seconds}: must be positive")
     if not Path("/proc/self/status").exists():
         raise ConfigError(f"--attach {pid}: needs /proc, which this system has not. Use `flatwater watch -- COMMAND`.")
     if _counters(pid) is None:

@@ -1,0 +1,182 @@
+"""A running process looked into: a debugger asks its interpreter to begin the watch, which is gone after a while.
+
+gdb stops the process for less than a second, maps a page with one line of Python into it, and leaves that line to the
+interpreter as a pending call: it runs in the main thread, between two instructions, as the watch's own readings do.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from flatwater.errors import FlatwaterError
+from flatwater.memory.probes.proc import counters_of
+from flatwater.memory.watch import boot, spool
+
+STOPPED_SECONDS = 30.0
+"""How long gdb may take to look up symbols and make two calls."""
+ANSWER_SECONDS = 5.0
+"""How long is waited for the main thread to begin, and to end: it may be in a call of C."""
+LOOK_SECONDS = 0.25
+LEFT = (
+    "what had grown before the watch began: the rates are those of the time of looking",
+    "what was loaded into the process to look stays loaded: about 5 MiB of modules, once",
+)
+
+
+class CannotEnterError(FlatwaterError):
+    """The process cannot be looked into; the message says why, and what to change."""
+
+
+def look_into(
+    pid: int, seconds: float, limit: int | None = None, *, looked: Callable[[float], None] = lambda _: None
+) -> dict[str, Any]:
+    """Watch a running process from inside for some seconds, or until it ends or Ctrl-C is pressed.
+
+    Args:
+        pid: its number.
+        seconds: how long.
+        limit: bytes at which it must stop; what the machine gives by default.
+        looked: told of each look, with the part of the time that is over.
+
+    Returns:
+        The JSON of `flatwater watch`, told by the second.
+
+    Raises:
+        CannotEnterError: there is no gdb, it may not enter, or the program's main thread runs no Python.
+    """
+    with _folder(pid) as folder:
+        page = _enter(pid, folder, limit)
+        (folder / boot.PAGE).write_text(str(page))
+        found = _wait(pid, folder, seconds, looked)
+    found.pop("ended", None)
+    found.pop("ended_at", None)
+    return {**found, "unseen": [*found["unseen"], *LEFT]}
+
+
+@contextmanager
+def _folder(pid: int) -> Iterator[Path]:
+    """Where both sides write, as the process's user may; when it is gone, the watch in the process ends."""
+    with tempfile.TemporaryDirectory(prefix="flatwater-watch-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with suppress(OSError):
+            owner = Path(f"/proc/{pid}").stat()
+            os.chown(folder, owner.st_uid, owner.st_gid)
+        yield folder
+
+
+def _enter(pid: int, folder: Path, limit: int | None) -> int:
+    """Leave the line to the interpreter. Returns the address of its page."""
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        raise CannotEnterError("gdb is not installed, by which a process is entered: apt-get install gdb")
+    package = Path(boot.__file__).parents[2]
+    told = {boot.FOLDER: str(folder), boot.UNIT: boot.IN_TIME}
+    if limit is not None:
+        told[boot.LIMIT] = str(limit)
+    script, line = folder / "enter.py", folder / "line"
+    script.write_text(_SCRIPT.format(told=told, package=str(package), fault=str(folder / "enter.fault")))
+    line.write_bytes(_LINE.format(script=str(script)).encode() + b"\0")
+    (folder / boot.STAY).touch()
+    asked = [
+        f"set $page = ((void*(*)(void*, unsigned long, int, int, int, long))mmap)(0, {boot.PAGE_BYTES}, 3, 0x22, -1, 0)",
+        f"restore {line} binary $page",
+        "print/d $page",
+        "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
+    ]
+    words = [gdb, "-p", str(pid), "-batch", "-nx", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off"]
+    try:
+        ran = subprocess.run(  # noqa: S603  (gdb, and nothing of the user's)
+            [*words, *(word for each in asked for word in ("-ex", each))],
+            capture_output=True, text=True, check=False, timeout=STOPPED_SECONDS, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as late:
+        raise CannotEnterError(f"gdb took more than {STOPPED_SECONDS:.0f} s. Try again, or run under watch") from late
+    values = re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)  # the page, and what the call gave
+    if values[1:] != ["0"]:
+        raise CannotEnterError(_refusal(ran.stderr))
+    return int(values[0])
+
+
+_LINE = 'try: exec(__import__("pathlib").Path({script!r}).read_text(), {{}})\nexcept OSError: pass\n'
+"""Run as a part of `__main__`: it must bind no name there. The file is gone where it is run too late."""
+_SCRIPT = """\
+import sys
+try:
+    if sys.version_info < (3, 11):
+        raise RuntimeError("the process is Python %d.%d; watch needs 3.11 or later" % sys.version_info[:2])
+    from importlib.util import find_spec, module_from_spec, spec_from_file_location
+    if find_spec("flatwater") is None:
+        folder = {package!r}
+        spec = spec_from_file_location("flatwater", folder + "/__init__.py", submodule_search_locations=[folder])
+        sys.modules["flatwater"] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["flatwater"])
+    from flatwater.memory.watch.boot import enter
+    enter({told!r})
+except Exception as fault:
+    with open({fault!r}, "w") as note:
+        note.write(str(fault) if type(fault) is RuntimeError else "%s: %s" % (type(fault).__name__, fault))
+"""
+"""Run in the process: nothing but the standard library is there, and perhaps the package."""
+
+
+def _refusal(said: str) -> str:
+    """What gdb said, as a reason with a remedy."""
+    if "not permitted" in said or "ptrace" in said:
+        return (
+            "gdb may not enter the process: run as its user or as root; where the system forbids it, sudo sysctl "
+            "kernel.yama.ptrace_scope=0; in a container, --cap-add=SYS_PTRACE"
+        )
+    if "No symbol" in said:
+        return "the process runs no Python that shows its symbols: a static or stripped interpreter cannot be entered"
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), "no reason")
+    return f"gdb could not enter the process ({last.strip()[:200]})"
+
+
+def _wait(pid: int, folder: Path, seconds: float, looked: Callable[[float], None]) -> dict[str, Any]:
+    began = time.monotonic()
+    with suppress(KeyboardInterrupt):  # what was read is told
+        while (at := time.monotonic() - began) < seconds and _lives(pid):
+            looked(at / seconds)
+            time.sleep(min(LOOK_SECONDS, seconds))
+            _check(folder, at)
+    (folder / boot.STAY).unlink(missing_ok=True)
+    ends = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < ends and _lives(pid) and not any(told.get("ended") for told in _spools(folder)):
+        time.sleep(LOOK_SECONDS / 5)
+    _check(folder, ANSWER_SECONDS)
+    found = _spools(folder)
+    if not found:
+        raise CannotEnterError("the process ended before it was read")
+    return found[0]
+
+
+def _spools(folder: Path) -> list[dict[str, Any]]:
+    with suppress(json.JSONDecodeError, OSError):
+        return spool.read_spools(folder)
+    return []
+
+
+def _check(folder: Path, waited: float) -> None:
+    """Find out whether the watch has begun, and whether it failed."""
+    for note in folder.glob("*.fault"):
+        raise CannotEnterError(note.read_text(encoding="utf-8").strip())
+    if waited >= ANSWER_SECONDS and not (folder / boot.CLAIM).exists() and not _spools(folder):
+        raise CannotEnterError(
+            f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. Try again "
+            "when it works"
+        )
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(counters_of(f"/proc/{pid}/status").get("VmRSS"))
+    except (OSError, KeyError):
+        return False

@@ -1,0 +1,164 @@
+"""A running process that is entered, watched for a while, and left as it was."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import MAIN, environment
+
+SERVER = """
+import gc, signal, sys, threading, time
+
+KEPT = []
+
+def serve():
+    KEPT.append(bytearray(300_000))
+    time.sleep(0.02)
+
+def state():
+    handlers = [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())]
+    counts = threading.active_count(), len(gc.callbacks)
+    return sorted(globals()), list(sys.path), counts, handlers, sys.gettrace()
+
+before = ends = None
+before = state()
+ends = time.monotonic() + float(sys.argv[1])
+print("ready", flush=True)
+while time.monotonic() < ends:
+    serve()
+print(*(now == then for now, then in zip(state(), before)), flush=True)
+"""
+
+
+def can_enter() -> bool:
+    """Whether gdb is here and may enter a process."""
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        return False
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        words = [gdb, "-p", str(other.pid), "-batch", "-nx", "-iex", "set debuginfod enabled off", "-ex", "print 42"]
+        ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        other.kill()
+    return "$1 = 42" in ran.stdout and "not permitted" not in ran.stderr
+
+
+@pytest.fixture(scope="module")
+def enters() -> None:
+    """Skip where no process can be entered."""
+    if not can_enter():
+        pytest.skip("no gdb that may enter a process: apt-get install gdb; in a container, --cap-add=SYS_PTRACE")
+
+
+@contextmanager
+def running(folder: Path, source: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that has said that it is ready."""
+    (folder / "serve.py").write_text(source)
+    line = [sys.executable, "serve.py", *words]
+    with subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n"
+            yield program
+        finally:
+            program.kill()
+
+
+def attached(folder: Path, pid: int, *options: str, **changes: str) -> tuple[dict[str, Any], str]:
+    """The JSON of a look at a process, and what was said."""
+    line = [sys.executable, "-c", MAIN, "watch", "--attach", str(pid), "--json", "out.json", *options]
+    ran = subprocess.run(
+        line, cwd=folder, capture_output=True, text=True, check=False, env=environment(**changes), timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads((folder / "out.json").read_text()), ran.stderr
+
+
+def alone(pid: int) -> bool:
+    """Whether a process comes to have no thread but its own."""
+    ends = time.monotonic() + 30
+    while several := len(list(Path(f"/proc/{pid}/task").iterdir())) > 1 and time.monotonic() < ends:
+        time.sleep(0.1)
+    return not several
+
+
+@pytest.mark.usefixtures("enters")
+def test_owner_and_line_are_found_in_a_process_that_runs_and_it_is_left_as_it_was(tmp_path: Path) -> None:
+    with running(tmp_path, SERVER, "14") as program:
+        told, said = attached(tmp_path, program.pid, "--seconds", "6")
+        assert program.stdout is not None
+        rest = program.stdout.read()
+    found = told["findings"]
+    assert [(each["verdict"], each["owner"].rpartition(".")[2]) for each in found] == [("leak", "KEPT")], said
+    assert found[0]["made_at"]["function"] == "serve"
+    assert rest == "True True True True True\n"
+    assert program.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("enters")
+def test_twenty_looks_say_the_same_and_leave_nothing(tmp_path: Path) -> None:
+    with running(tmp_path, SERVER, "600") as program:
+        for _ in range(20):
+            told, said = attached(tmp_path, program.pid, "--seconds", "2")
+            assert [each["owner"].rpartition(".")[2] for each in told["findings"]] == ["KEPT"], said
+        assert alone(program.pid)
+        assert len(list(Path(f"/proc/{program.pid}/fd").iterdir())) == 3
+
+
+@pytest.mark.usefixtures("enters")
+def test_a_runner_that_is_killed_takes_the_watch_with_it(tmp_path: Path) -> None:
+    with running(tmp_path, SERVER, "60") as program:
+        line = [sys.executable, "-c", MAIN, "watch", "--attach", str(program.pid), "--seconds", "50"]
+        environ = environment(TMPDIR=str(tmp_path))
+        with subprocess.Popen(line, cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL) as runner:
+            ends = time.monotonic() + 30
+            while not list(tmp_path.glob("flatwater-watch-*/claim")) and time.monotonic() < ends:
+                time.sleep(0.1)
+            runner.send_signal(signal.SIGKILL)
+        for folder in tmp_path.glob("flatwater-watch-*"):
+            shutil.rmtree(folder)  # what a system does with its temporary files
+        assert alone(program.pid)
+        assert program.poll() is None
+
+
+WAITS = """
+import threading
+print("ready", flush=True)
+lock = threading.Lock()
+lock.acquire()
+lock.acquire()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (WAITS, "ran no Python"),
+        ("import os; print('ready', flush=True); os.execvp('sleep', ['sleep', '60'])", "symbols"),
+    ],
+    ids=["waits", "no Python"],
+)
+@pytest.mark.usefixtures("enters")
+def test_a_process_that_cannot_be_entered_is_looked_at_from_outside(tmp_path: Path, source: str, says: str) -> None:
+    with running(tmp_path, source) as program:
+        time.sleep(0.5)
+        told, said = attached(tmp_path, program.pid, "--seconds", "6")
+        assert program.poll() is None
+    assert says in said
+    assert any(says in sentence for sentence in told["unseen"])
+    assert told["readings"] > 1
+
+
+def test_without_gdb_the_process_is_looked_at_from_outside_and_gdb_is_asked_for(tmp_path: Path) -> None:
+    with running(tmp_path, SERVER, "60") as program:
+        told, said = attached(tmp_path, program.pid, "--seconds", "1", PATH=str(tmp_path))
+    assert "gdb is not installed" in said
+    assert "apt-get install gdb" in told["unseen"][0]
