@@ -86,7 +86,7 @@ def _enter(pid: int, folder: Path, limit: int | None) -> int:
     line.write_bytes(_LINE.format(script=str(script)).encode() + b"\0")
     (folder / boot.STAY).touch()
     asked = [
-        f"set $page = ((void*(*)(void*, unsigned long, int, int, int, long))mmap)(0, {boot.PAGE_BYTES}, 3, 0x22, -1, 0)",
+        f"set $page = ((void*(*)(void*, long, int, int, int, long))mmap)(0, {boot.PAGE_BYTES}, 3, 0x22, -1, 0)",
         f"restore {line} binary $page",
         "print/d $page",
         "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
