@@ -203,11 +203,16 @@ def write_end(folder: Path, days: int = 250) -> None:
         curves[name] = 100_000 * np.exp(walk - walk[0])
     pl.DataFrame({"date": dates} | curves).write_parquet(folder / "equity.parquet")
     entries = sorted(int(n) for n in draw.integers(0, days - 21, 90))
+    prices = {f"S{n}": 50 * np.exp(np.cumsum(0.01 * draw.standard_normal(days))) for n in range(6)}
+    prices["S3"][:9] = math.nan
+    pl.DataFrame({"date": dates} | prices).write_parquet(folder / "prices.parquet")
     gains = 4 * draw.standard_normal(90) + 0.9
     log = {
         "instrument": [f"S{n % 17}" for n in range(90)],
         "entry_date": [dates[n] for n in entries],
         "exit_date": [dates[n + 20] for n in entries],
+        "entry_price": [float(prices.get(f"S{n % 17}", prices["S0"])[entries[n]]) for n in range(90)],
+        "exit_price": [float(prices.get(f"S{n % 17}", prices["S0"])[entries[n] + 20]) for n in range(90)],
         "gain": gains,
         "profit": 50 * gains,
         "reason": ["target" if gain > 5 else "held" for gain in gains],

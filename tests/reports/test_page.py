@@ -18,7 +18,7 @@ from flatwater.reports.page import page
 from flatwater.reports.records import MOST_POINTS, read_run
 from flatwater.reports.sections import sections
 
-CHARTS = 12
+CHARTS = 13
 PARTS = ("Trading", "What it does", "Learning", "Findings", "Memory", "Speed", "Alarms", "Checkpoints", "Configuration")
 
 
@@ -152,7 +152,7 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path, rounds: int) -> No
 
 
 OPTIONAL = ["plan.json", "metrics.jsonl", "ledger.jsonl", "findings.jsonl", "alarms.jsonl"]
-OPTIONAL += ["result.json", "trades.parquet", "equity.parquet"]
+OPTIONAL += ["result.json", "trades.parquet", "prices.parquet", "equity.parquet"]
 
 
 @pytest.mark.parametrize("file", [*OPTIONAL, "all of them"])
@@ -161,7 +161,7 @@ def test_a_missing_file_is_told_and_all_else_is_shown(run: Path, file: str) -> N
         (run / name).unlink()
     found = seen(run)
     assert tuple(found.titles) == PARTS
-    silent = {"findings.jsonl", "alarms.jsonl", "trades.parquet", "equity.parquet"}
+    silent = {"findings.jsonl", "alarms.jsonl", "trades.parquet", "prices.parquet", "equity.parquet"}
     told = found.text.count("There is no ") - found.text.count("There is no checkpoint here")
     assert (told > 0) == (file not in silent)
 

@@ -77,7 +77,7 @@ def _over_rounds(runs: Sequence[Compared], metric: str, title: str, unit: float 
             rounds += x
     if not data:
         return None
-    reading = f"`{metric}` of each run, over its own rounds."
+    reading = f"{metric} of each run, over its own rounds."
     return Chart(title=title, reading=reading, data=data, layout={"xaxis": round_axis(sorted({*rounds}))})
 
 

@@ -1,11 +1,12 @@
 """The ledger: after each round, resident = files + base + owned + slack + unaccounted.
 
 `owned` is weighed leaf by leaf, `files` and `slack` are read from the system and the allocator, `base` is what the
-interpreter and the libraries had when the state was complete. The rest is nobody's: a flat run keeps it flat.
+interpreter and the libraries had when the state was complete, less what they have given back since. The rest is
+nobody's: a flat run keeps it flat.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from flatwater.memory.probes.allocator import Heap, heap
@@ -54,7 +55,7 @@ class Statement:
 
     @property
     def unaccounted(self) -> int:
-        """What nobody owns; a little below 0 where the libraries gave memory back since the state was complete."""
+        """What nobody owns."""
         return self.resident - self.file_mapped - self.base - self.owned_bytes - self.slack
 
     @property
@@ -93,4 +94,5 @@ def state_of(owned: Mapping[str, int], *, base: int) -> Statement:
         base: from `base_of`, when the state was complete.
     """
     now: Footprint = footprint()
-    return Statement(now.resident, now.file_mapped, owned, base, heap())
+    found = Statement(now.resident, now.file_mapped, owned, base, heap())
+    return replace(found, base=base + min(0, found.unaccounted))  # what is missing, the libraries have given back

@@ -45,7 +45,7 @@ def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
 
 
 def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Html]:
-    titles = ("run", "trainer", "state", "tags", "rounds", sort or "score", "size", "last change")
+    titles = ("run", "recipe", "state", "tags", "rounds", sort or "score", "size", "last change")
     yield table(titles, [_row(run, folder, beside, sort) for run in runs], words=4)
     without = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
     if without:

@@ -21,7 +21,7 @@ from flatwater.runs.findings import finding_of, newest
 from flatwater.runs.folder import RunFolder, open_folder
 from flatwater.runs.listing import state_of
 from flatwater.runs.recipe import Recipe, recipe_of, rounds_of
-from flatwater.runs.results import EQUITY, LIVES, TRADES, read_result, read_table
+from flatwater.runs.results import EQUITY, LIVES, PRICES, TRADES, read_result, read_table
 from flatwater.runs.statements import LedgerLine, alarms_of, line_of, read_plan
 
 MOST_POINTS = 500
@@ -55,6 +55,8 @@ class RunRecords:
     result: dict[str, Any] | None
     equity: pl.DataFrame | None
     trades: pl.DataFrame | None
+    prices: pl.DataFrame | None
+    """A date, and the closes of some of the traded instruments."""
     lives: pl.DataFrame | None
     """What became of each slot of growing networks, step by step."""
     checkpoints: list[Manifest]
@@ -96,6 +98,7 @@ def read_run(path: Path) -> RunRecords:
         result=read_result(folder.result, recipe),
         equity=read_table(folder.equity, EQUITY),
         trades=read_table(folder.trades, TRADES),
+        prices=read_table(folder.prices, PRICES),
         lives=read_table(folder.lives, LIVES),
         checkpoints=_checkpoints(folder),
     )

@@ -23,7 +23,7 @@ CONFIG = "config.toml"
 JOURNALS = ("metrics", "alarms", "ledger", "findings", "lineage", "episodes", "lessons", "holdout_looks")
 RECORDS = (
     *(f"{name}.jsonl" for name in JOURNALS),
-    *(CONFIG, "plan.json", "result.json", "trades.parquet", "equity.parquet", "lives.parquet"),
+    *(CONFIG, "plan.json", "result.json", "trades.parquet", "prices.parquet", "equity.parquet", "lives.parquet"),
 )
 """What most runs have."""
 _RECORD = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet)|tensorboard/events\.[A-Za-z0-9_.-]+")

@@ -103,6 +103,11 @@ class RunFolder:
         return self.base / "equity.parquet"
 
     @property
+    def prices(self) -> Path:
+        """Closes of the instruments that the champion traded most, on the walk-forward days."""
+        return self.base / "prices.parquet"
+
+    @property
     def holdout(self) -> Path:
         """A fold's champion against the baselines on the holdout days: what a study pools."""
         return self.base / "holdout.json"

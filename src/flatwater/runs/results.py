@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a list of runs reads results, and is to be there at once
 
 EQUITY = {"date": False, "champion": True}
 TRADES = {"entry_date": False, "gain": True}
+PRICES = {"date": False}
 LIVES = {"player": False, "env_seed": False, "stage": False, "accuracy": True, "impaired": False}
 """The columns that a page draws, and whether they hold numbers."""
 

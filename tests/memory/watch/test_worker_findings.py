@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from running import Watched, environment
 from watched import LEAK, MIB
 
+from flatwater.memory.watch import boot
 from flatwater.memory.watch.spool import unwatched
 from flatwater.memory.watch.worker_findings import with_workers
 
@@ -78,6 +80,16 @@ def test_workers_and_other_programs_see_the_environment_of_an_unwatched_run(tmp_
     )
     assert ran.code == plain.returncode == 0
     assert sorted(ran.stdout.splitlines()) == sorted(plain.stdout.splitlines())  # `env` prints in no order
+
+
+def test_a_fork_that_the_watch_makes_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boot, "_seats", [])
+    seat = boot.Seat({boot.FOLDER: str(tmp_path)})
+    assert seat.leave()
+    seat = boot.Seat({boot.FOLDER: str(tmp_path)})
+    seat._guard.thread = threading.get_ident()
+    assert not seat.leave()
+    assert not seat.leave(), "nor a fork of that fork"
 
 
 def summary(**changes: Any) -> dict[str, Any]:

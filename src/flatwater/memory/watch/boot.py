@@ -127,10 +127,8 @@ def _follow(told: dict[str, str]) -> None:
     """Watch the workers that this process forks or spawns, and those that they start."""
 
     def forked() -> None:
-        before, waits = _seats.pop() if _seats else None, True
-        if before is not None:
-            waits = before.leave()
-        if waits:
+        if not _seats or _seats[0].leave():  # a fork of the watch's own stays without a watch, and its forks too
+            _seats.clear()
             Seat(told).wait()
 
     def spawning(module: ModuleType) -> None:

@@ -1,5 +1,6 @@
 """Charts of what a population of traders learned: fitness, equity, trades, and what the champion follows."""
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -76,8 +77,12 @@ COURSE = (
 
 
 def _known(metrics: dict[str, list[float]], name: str) -> list[float | None]:
-    column = metrics.get(name, [])
-    return [value if isfinite(value) else None for value in column]
+    return _finite(metrics.get(name, []))
+
+
+def _finite(values: Sequence[float]) -> list[float | None]:
+    """A gap where there is no number: JSON knows none but these."""
+    return [value if isfinite(value) else None for value in values]
 
 
 def robust_range(metrics: dict[str, list[float]]) -> tuple[float, float] | None:
@@ -214,10 +219,67 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
         data=data,
         layout={
             "xaxis": {"type": "date"},
-            "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": rows, "showgrid": False},
+            "yaxis": {
+                "type": "category",
+                "categoryorder": "array",
+                "categoryarray": rows,
+                "showgrid": False,
+                "dtick": 1,
+            },
             "hovermode": "closest",
         },
         height=90 + 26 * len(rows),
+    )
+
+
+MOST_PRICED = 4
+"""Instruments whose trades are drawn on their prices, each in a frame of its own."""
+FRAME, GAP = 150, 0.04
+"""Pixels of a frame, and the part of the chart between two."""
+DEEDS = (("entry", "bought", "triangle-up", "--equal-weight"), ("exit", "sold", "triangle-down", "--champion"))
+
+
+def priced_chart(prices: pl.DataFrame, trades: pl.DataFrame) -> Chart:
+    """Purchases and sales on the closes of the instruments that were traded most."""
+    names = [name for name in prices.columns if name != "date"][:MOST_PRICED]
+    height = (1 - GAP * (len(names) - 1)) / len(names)
+    data, axes = list[dict[str, Any]](), dict[str, Any]()
+    days = [str(day) for day in prices["date"]]
+    for place, name in enumerate(names):
+        number = "" if place == 0 else str(place + 1)
+        closes = prices[name].cast(pl.Float64).fill_null(float("nan")).to_list()
+        line = curve(days, closes, name, "--quiet", hover="%{y:.4g}", width=1.2)
+        data.append(line | {"y": _finite(closes), "yaxis": f"y{number}", "showlegend": False})
+        own = trades.filter(pl.col("instrument") == name)
+        for kind, title, symbol, colour in DEEDS:
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "x": [str(day) for day in own[f"{kind}_date"]],
+                    "y": _finite(own[f"{kind}_price"].to_list()),
+                    "name": f"{name} {title}",
+                    "showlegend": False,
+                    "yaxis": f"y{number}",
+                    "marker": {"color": colour, "size": 8, "symbol": symbol},
+                    "hovertemplate": f"{title} at %{{y:.4g}}, %{{x}}<extra></extra>",
+                }
+            )
+        top = 1 - place * (height + GAP)
+        axes[f"yaxis{number}"] = {"domain": [max(0.0, top - height), top], "title": {"text": name}, "nticks": 4}
+    others = trades["instrument"].n_unique() - len(names)
+    more = f" The {others} instruments that it traded less are left out." if others > 0 else ""
+    return Chart(
+        title="Its trades on their prices",
+        reading="The closes of the instruments that it traded most. A triangle that points up is a purchase, one that "
+        f"points down a sale.{more}",
+        data=data,
+        layout={
+            "xaxis": {"type": "date", "anchor": f"y{len(names)}" if len(names) > 1 else "y"},
+            "hovermode": "closest",
+        }
+        | axes,
+        height=60 + FRAME * len(names),
     )
 
 

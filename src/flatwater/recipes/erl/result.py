@@ -1,4 +1,4 @@
-"""What a finished run leaves to look at: result.json, the champion's trades, and the equity curves."""
+"""What a finished run leaves to look at: result.json, the champion's trades on their prices, and the equity curves."""
 
 import json
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from flatwater.metrics.figures import finite
@@ -16,6 +17,9 @@ from flatwater.runs.folder import RunFolder
 from flatwater.runs.tables import write_frame
 from flatwater.storage.directory import write_object
 from flatwater.trainers.erl.round import ErlTrainer
+
+MOST_PRICES = 12
+"""Instruments whose closes a run's folder keeps for its page."""
 
 
 def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
@@ -31,6 +35,7 @@ def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: 
         RunError: the disk is full or the folder read-only; the run itself is safe in its checkpoints.
     """
     write_frame(pl.DataFrame(score.trades), folder.trades)
+    write_frame(prices_frame(panel, score), folder.prices)
     write_frame(equity_frame(panel, score), folder.equity)
     write_json(result, folder.result)
 
@@ -89,6 +94,16 @@ NOTES = {
     "holdout": "nothing was chosen on these days; each look makes them a little less so (holdout_looks.jsonl)",
 }
 """How far a result on these days can be trusted."""
+
+
+def prices_frame(panel: Panel, score: Score) -> pl.DataFrame:
+    """Date and the closes of the instruments that the champion traded most; NaN where there is none."""
+    rows, traded = slice(score.days.first, score.days.stop), list(score.trades["instrument"])
+    often = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MOST_PRICES]
+    closes = panel.feature("close")[rows]
+    known = np.where(panel.valid[rows], closes, np.nan)
+    columns = {name: known[:, panel.instruments.index(name)].astype(np.float64) for name in often if name != "date"}
+    return pl.DataFrame({"date": panel.dates[rows]} | columns)
 
 
 def equity_frame(panel: Panel, score: Score) -> pl.DataFrame:

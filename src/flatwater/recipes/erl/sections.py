@@ -14,6 +14,7 @@ from flatwater.recipes.erl.charts import (
     gain_chart,
     importance_chart,
     positions_chart,
+    priced_chart,
     trades_chart,
 )
 from flatwater.reports.markup import Chart, Html, folded, paragraph, table
@@ -22,6 +23,8 @@ from flatwater.reports.records import RunRecords
 from flatwater.reports.results import result_table
 
 BEST_AND_WORST = 5
+PLACED = {"instrument", "entry_date", "entry_price", "exit_date", "exit_price"}
+"""Columns of the trades that are drawn on prices."""
 
 
 def trading_parts(run: RunRecords) -> Mapping[str, Iterator[Html | Chart]]:
@@ -60,14 +63,14 @@ def behaviour(run: RunRecords) -> Iterator[Html | Chart]:
     if run.trades is None or not len(run.trades):
         yield paragraph("The champion closed no trade on these days.", class_="missing")
     else:
-        yield from _deeds(run.trades, run.equity)
+        yield from _deeds(run.trades, run.equity, run.prices)
     if run.result.get("effects"):
         yield effects_chart(run.result["effects"])
     if run.result.get("importance"):
         yield importance_chart(run.result["importance"])
 
 
-def _deeds(trades: pl.DataFrame, equity: pl.DataFrame | None) -> Iterator[Html | Chart]:
+def _deeds(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.DataFrame | None) -> Iterator[Html | Chart]:
     # Tables of other versions and of hands that edited them lack columns: what these are needed for is left out.
     placed = {"instrument", "exit_date"} <= set(trades.columns)
     if placed and equity is not None and len(equity) > 1 and HELD_AGAINST in equity.columns:
@@ -76,6 +79,8 @@ def _deeds(trades: pl.DataFrame, equity: pl.DataFrame | None) -> Iterator[Html |
         yield table(PERIODS, by_period(trades, equity))
         if regimes := by_regime(equity):
             yield table(REGIMES, regimes)
+    if prices is not None and len(prices.columns) > 1 and set(trades.columns) >= PLACED:
+        yield priced_chart(prices, trades)
     yield trades_chart(trades)
     yield folded("Its best and its worst trades", _extremes(trades))
 

@@ -28,6 +28,7 @@
   }
 
   function layout(given) {
+    const further = Object.keys(given).filter((name) => /^yaxis\d+$/.test(name));
     return {
       hovermode: "x unified", ...given,
       showlegend: false, autosize: true, dragmode: narrow.matches ? false : "zoom",
@@ -37,6 +38,7 @@
       hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--faint"), font: { color: colour("--ink") } },
       xaxis: { showgrid: false, showline: true, ...axis(given.xaxis || {}) },
       yaxis: { fixedrange: true, ...axis(given.yaxis || {}) },
+      ...Object.fromEntries(further.map((name) => [name, { fixedrange: true, ...axis(given[name]) }])),
     };
   }
 
