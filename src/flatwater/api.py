@@ -193,7 +193,7 @@ def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         raise ConfigError(f"{run}: a run of `{recipe.name}` cannot be loaded yet. Judge it with evaluate({str(run)!r})")
     with _threads_kept():
         composed, _ = restore_run(config, folder, lambda _: None)
-    return recipe.policy(composed)
+    return recipe.policy(composed, folder)
 
 
 def export(run: Path | str, to: Path | str) -> float:

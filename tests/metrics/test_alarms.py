@@ -15,11 +15,14 @@ from flatwater.metrics.alarms import (
     news_,
     not_finite,
     not_finite_metrics,
+    of_many,
     recount,
     refused_orders,
     skipped_steps,
     tell,
 )
+
+IDLE = never_trading(1, {"champion": 0})[0].message.split(":")[0]
 
 
 @given(st.lists(st.floats(), max_size=8))
@@ -50,6 +53,18 @@ def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
     assert [alarm.where for alarm in constant] == ["member 0", "member 1", "champion"]
     idle = never_trading(1, {"member 0": 0, "champion": 3})
     assert [alarm.where for alarm in idle] == ["member 0"]
+
+
+def test_a_few_members_are_left_to_selection_and_a_third_is_one_alarm() -> None:
+    def told(trades: list[int], champion: int) -> list[tuple[str, str]]:
+        found = of_many(never_trading(1, by_member(trades, champion)), len(trades))
+        return [(alarm.where, alarm.message.split(":")[0]) for alarm in found]
+
+    assert told([0, 3, 2, 5], champion=1) == []
+    assert told([0, 3, 2, 5], champion=0) == [("champion", IDLE)]
+    assert told([0, 3, 0], champion=1) == [("members", "2 of 3 members, member 0 among them")]
+    lost = of_many(constant_policies(1, by_member([nan, 1.0, 1.0, 1.0, 1.0])), 5)
+    assert [(alarm.kind, alarm.where) for alarm in lost] == [("not finite", "member 0")]
 
 
 def test_days_lost_to_refused_orders_are_an_alarm() -> None:

@@ -72,7 +72,11 @@ def test_a_backtest_of_the_holdout_is_its_evaluation_and_trades_as_the_orders_sa
     kind: str, runs: dict[str, Path]
 ) -> None:
     trader, panel = fw.load(runs[kind]), load_panel(TINY["panel"])
-    found, known = trader.backtest(TINY["panel"]), fw.evaluate(runs[kind], holdout=True)
+    looks = runs[kind] / "holdout_looks.jsonl"
+    before = len(looks.read_text().splitlines()) if looks.exists() else 0
+    found = trader.backtest(TINY["panel"])
+    assert len(looks.read_text().splitlines()) == before + 1, "a backtest of holdout days is a look"
+    known = fw.evaluate(runs[kind], holdout=True)
     same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "oracle_share", "importance")
     assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
 

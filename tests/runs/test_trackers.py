@@ -29,6 +29,7 @@ REQUIRED = {
     "fitness/mean",
     "validation/champion",
     "buffer/fill",
+    "buffer/missing",
     "memory/replay.action",
 }
 

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from flatwater.panel.panel import Panel
     from flatwater.panel.splits import Days
     from flatwater.recipes.erl.backtest import Backtest
-    from flatwater.recipes.erl.trader import Trader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,8 @@ class BacktestCommand:
         """
         from flatwater.cli.orders import load_trader, prices_of
         from flatwater.panel.locate import load_panel
-        from flatwater.recipes.erl.backtest import check_free, find_days, known_truth, play_backtest
+        from flatwater.recipes.erl.backtest import check_free, find_days, known_truth, note_look, play_backtest
+        from flatwater.terminal import terminal
 
         if self.out is not None:
             check_free(self.out, force=self.force)
@@ -74,7 +74,8 @@ class BacktestCommand:
         days = find_days(trader, panel, self.first, self.last)
         place = self._place(panel, days)
         check_free(place, force=self.force)
-        self._log_look(trader, panel, days)
+        if said := note_look(trader, panel, days):
+            terminal(errors=True).print(said, highlight=False)
         return play_backtest(trader, panel, days, known_truth(prices, panel)), place
 
     def _place(self, panel: "Panel", days: "Days") -> Path:
@@ -82,14 +83,3 @@ class BacktestCommand:
             return self.out
         name, run = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}", Path(self.run)
         return run / name if run.is_dir() else run.with_name(f"{run.stem}-{name}")
-
-    def _log_look(self, trader: "Trader", panel: "Panel", days: "Days") -> None:
-        from flatwater.recipes.erl.backtest import shares_of
-        from flatwater.runs.folder import open_folder
-        from flatwater.runs.looks import log_look
-        from flatwater.terminal import terminal
-
-        if shares_of(trader, panel, days)["holdout"] and Path(self.run).is_dir():
-            folder = open_folder(Path(self.run))
-            said = log_look(folder, trader.past.generations)
-            terminal(errors=True).print(said, highlight=False)

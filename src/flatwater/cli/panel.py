@@ -46,7 +46,7 @@ class PanelImport:
     """Which column is what, as in `symbol=Kuerzel date=Datum close=PX_LAST`; also open, high, low and adj_close. In
     wide form a `*` stands for the instrument: `close=*.last`. In cells that hold lists, `close=4` is the fourth number.
     What is not named is guessed, and the guess is shown."""
-    dates: Literal["mdy", "dmy", "ymd"] | None = None
+    dates: Annotated[Literal["mdy", "dmy", "ymd"] | None, tyro.conf.arg(metavar="{mdy,dmy,ymd}")] = None
     """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
     features: tuple[str, ...] = ()
     """Own features: columns of the file, as in `my_signal` (`AAPL_my_signal` in wide form), or functions, as in

@@ -6,7 +6,7 @@ is told once, in a sentence that says what it means and what to do, and counted 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import isfinite, isnan
 from typing import Literal
@@ -125,7 +125,7 @@ def _constant(round: int, who: str, deviation: float) -> Alarm:
     return Alarm("constant policy", who, message, round)
 
 
-def never_trading(round: int, trades: Mapping[str, int]) -> list[Alarm]:
+def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
     """An alarm for each policy that opened no trade in all its episodes of the round.
 
     Args:
@@ -169,9 +169,35 @@ def refused_orders(round: int, refused: Mapping[str, float]) -> list[Alarm]:
     ]
 
 
+MANY = 1 / 3
+"""Part of the members that must be affected for an alarm: selection mends a few."""
+
+
+def of_many(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
+    """The champion's alarms, and of each kind a single one for the members where `MANY` of them are affected.
+
+    Actions that are no numbers are worth an alarm for each member.
+
+    Args:
+        alarms: about policies, by who acts.
+        members: how many there are.
+    """
+    few = [alarm for alarm in alarms if alarm.where.startswith(MEMBER) and alarm.kind != NOT_FINITE]
+    kept = [alarm for alarm in alarms if alarm not in few]
+    for kind in dict.fromkeys(alarm.kind for alarm in few):
+        found = [alarm for alarm in few if alarm.kind == kind]
+        if found and len(found) >= MANY * members:
+            message = f"{len(found)} of {members} members, {found[0].where} among them: {found[0].message}"
+            kept.append(replace(found[0], where="members", message=message))
+    return kept
+
+
+MEMBER, NOT_FINITE = "member ", "not finite"
+
+
 def by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
     """One number a member as `member 0`, `member 1`, ...; the champion's under `champion` where there is one."""
-    named = {f"member {member}": value for member, value in enumerate(values)}
+    named = {f"{MEMBER}{member}": value for member, value in enumerate(values)}
     return named if champion is None else named | {"champion": champion}
 
 

@@ -61,6 +61,8 @@ def _megabytes(value: float) -> str:
 
 
 RESIDENT = Column("", "MB", 6, "memory/resident", _megabytes)
+MISSING = "buffer/missing"
+"""The metric of what a replay must still take in before learning begins."""
 FIRST, LEFT = 9, 6
 
 
@@ -160,6 +162,8 @@ class ConsoleTable:
             self._print(title_line(self._columns, self._layout.short), "bold")
         self._rows += 1
         self._print(row_line(f"{self._done}/{self._total}", metrics, self.left(), self._columns))
+        if missing := metrics.get(MISSING, 0.0):
+            self._print(f"{'':>{FIRST}} the replay fills: learning begins {missing:,.0f} transitions from here", "dim")
         resident = metrics.get(RESIDENT.name, 0.0)
         if memory and abs(resident - self._told_of) >= WORTH_TELLING * self._told_of:
             self._told_of = resident

@@ -9,6 +9,7 @@ from flatwater.metrics.alarms import (
     never_trading,
     not_finite,
     not_finite_metrics,
+    of_many,
     refused_orders,
     skipped_steps,
 )
@@ -23,14 +24,14 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
     skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
     judged = run.scores.judged
-    trades = {who: int(count) for who, count in by_member(judged["trades"][:-1].sum(1).tolist()).items()}
+    *trades, by_champion = judged["trades"].sum(1).tolist()
     *refused, of_champion = judged["refused"].mean(1).tolist()
     *members, champion = run.scores.activity.tolist()
     return [
         *not_finite(round_, inputs | weights),
         *not_finite_metrics(round_, dict(metrics)),
         *skipped_steps(round_, skipped, config.learner.own.updates * len(learner.trained)),
-        *constant_policies(round_, by_member(members, champion)),
-        *never_trading(round_, trades),
-        *refused_orders(round_, by_member(refused, of_champion)),
+        *of_many(constant_policies(round_, by_member(members, champion)), config.population.size),
+        *of_many(never_trading(round_, by_member(trades, by_champion)), config.population.size),
+        *of_many(refused_orders(round_, by_member(refused, of_champion)), config.population.size),
     ]

@@ -17,6 +17,7 @@ from flatwater.panel.splits import Days, Splits
 from flatwater.printable import shown
 from flatwater.recipes.erl.result import equity_frame, score_as_json, write_json
 from flatwater.recipes.erl.score import Contest, score_champion
+from flatwater.runs.looks import log_look
 from flatwater.runs.tables import write_frame
 from flatwater.trainers.erl.setup import build_setup
 
@@ -125,6 +126,17 @@ def shares_of(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
     return dict(zip(("training", "walk-forward", "holdout", "newer"), counts, strict=True))
 
 
+def note_look(trader: "Trader", panel: Panel, days: Days) -> str:
+    """Log the look at holdout days in the run's folder. Returns how many there were; empty where it is no look.
+
+    Raises:
+        RunError: the look cannot be logged.
+    """
+    if trader.folder is None or not shares_of(trader, panel, days)["holdout"]:
+        return ""
+    return log_look(trader.folder, trader.past.generations)
+
+
 def known_truth(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
     """What an oracle knows of prices that are a synthetic market, column for column; None of any others."""
     truth = load_truth(prices) if isinstance(prices, str) else None
@@ -140,6 +152,15 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
         days: of the panel, as of `find_days`.
         truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
     """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # as runs have by default: sums in another order differ in their last bit
+    try:
+        return _played(trader, panel, days, truth)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _played(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
     _, market = trader.market_of(panel)
     splits = _splits(trader, panel)
     learnt = range(splits.train.first, max(splits.train.first, splits.train.stop - trader.config.trade.hold_days))

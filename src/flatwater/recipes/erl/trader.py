@@ -24,10 +24,11 @@ from flatwater.panel.features import find_features, observed
 from flatwater.panel.locate import load_panel
 from flatwater.panel.normalise import Statistics, observation_panel, statistics
 from flatwater.panel.panel import Panel, choose_instruments
-from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, play_backtest
+from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, note_look, play_backtest
 from flatwater.recipes.erl.occlusion import NOTHING
 from flatwater.recipes.erl.portable import DEVIATION, MEAN, TraderModule, portable_trader
 from flatwater.recipes.erl.run import ErlRun
+from flatwater.runs.folder import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater.storage.content import fitted
 from flatwater.trainers.erl.config import ErlConfig
@@ -78,6 +79,8 @@ class Trader:
     """Of the training days."""
     actor: TraderActor
     weights: Float[Tensor, "1 n"]
+    folder: RunFolder | None = None
+    """Of the run; None where the trader was read from a file."""
 
     @property
     def config(self) -> TradingConfig:
@@ -230,12 +233,17 @@ class Trader:
                 chosen on.
             last: of the last one. Left out: the newest.
 
+        Where holdout days of its run are among them, the look is logged in the run's folder.
+
         Raises:
             DataError: the prices cannot be used, or have too few such days.
             ConfigError: a date is none.
+            RunError: the look cannot be logged.
         """
         panel = self.panel_of(prices)
-        return play_backtest(self, panel, find_days(self, panel, first, last), known_truth(prices, panel))
+        days = find_days(self, panel, first, last)
+        note_look(self, panel, days)
+        return play_backtest(self, panel, days, known_truth(prices, panel))
 
     def market_of(self, panel: Panel) -> tuple[Tensor, Market]:
         """What it observes [N, T, F'], and the prices, of a panel that `panel_of` gave."""
@@ -273,7 +281,7 @@ def kept_settings(config: ErlConfig) -> ErlConfig:
     return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
 
 
-def trader_of(run: ErlRun) -> Trader:
+def trader_of(run: ErlRun, folder: RunFolder) -> Trader:
     """The champion of a run that was restored.
 
     Raises:
@@ -299,6 +307,7 @@ def trader_of(run: ErlRun) -> Trader:
         statistics=statistics(panel, config.observation_features, range(setup.splits.train.stop)),
         actor=actor,
         weights=weights,
+        folder=folder,
     )
 
 

@@ -14,13 +14,14 @@ from flatwater.errors import ConfigError
 from flatwater.nets.mlp import MLPActor
 from flatwater.nets.stack import joined, views
 from flatwater.recipes.evolve.run import EvolveRun
+from flatwater.runs.folder import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater.storage.content import fitted
 
 Bounds = tuple[tuple[float, float], ...]
 
 
-def policy_of(run: EvolveRun) -> "Champion":
+def policy_of(run: EvolveRun, _folder: RunFolder) -> "Champion":
     """The champion of a run that was restored; it keeps a copy of its weights, and nothing else of the run."""
     setup = run.trainer.setup
     actor = setup.nets.actor

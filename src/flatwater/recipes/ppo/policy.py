@@ -18,12 +18,13 @@ from flatwater.nets.stack import joined, views
 from flatwater.nets.student import Student, rows_of
 from flatwater.nets.student_config import StudentConfig
 from flatwater.recipes.ppo.run import BlocksRun
+from flatwater.runs.folder import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater.storage.content import fitted
 from flatwater.trainers.blocks.state import student_of
 
 
-def policy_of(run: BlocksRun) -> "TrainedPolicy":
+def policy_of(run: BlocksRun, _folder: RunFolder) -> "TrainedPolicy":
     """The policy of a run that was restored; it keeps a copy of the weights, and nothing else of the run."""
     setup = run.trainer.setup
     weights = bound_weights(setup.student, run.trainer.run.learner)

@@ -32,6 +32,7 @@ def read_numbers_(setup: Setup, run: Erl) -> dict[str, float]:
     }
     if run.replay is not None:
         numbers["buffer/fill"] = held(run.replay) / len(run.replay.row)
+        numbers["buffer/missing"] = max(0, setup.config.replay.warmup - held(run.replay))
     numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
     played = _episodes(run)
     losses = read_tally_(run.learner.tally)

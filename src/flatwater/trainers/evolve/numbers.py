@@ -26,6 +26,7 @@ def read_numbers_(setup: Setup, run: Population, profile: Profile) -> dict[str, 
         "updates": run.learner.tally.updates,
         "transitions": run.transitions,
         "buffer/fill": min(1.0, run.transitions / setup.config.replay.capacity),
+        "buffer/missing": max(0, setup.config.replay.warmup - run.transitions),
     }
     if episodes:
         numbers["return/mean"] = paid / episodes
