@@ -40,6 +40,13 @@ def test_the_console_passes_no_order_on_wherever_it_stands() -> None:
     assert said.getvalue().count("[bold]c[/]") >= 4
 
 
+def test_names_are_no_pictures() -> None:
+    out = io.StringIO()
+    console = Terminal(file=out)
+    console.print("in boat:Boat: 4 environments", markup=True)
+    assert out.getvalue() == "in boat:Boat: 4 environments\n"
+
+
 def test_colours_of_our_own_still_pass() -> None:
     said = io.StringIO()
     console = Terminal(file=said, width=80, force_terminal=True, color_system="standard")

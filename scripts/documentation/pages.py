@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from posixpath import relpath
 
+from notebooks import as_page, read
+
 ROOT = Path(__file__).parents[2]
+NOTEBOOK = ".ipynb"
 MOVED = {
     "README.md": "index.md",
     "docs/adr": "adr/index.md",
@@ -38,7 +41,8 @@ def collect_(site: Site) -> None:
     """Take all pages of the repository in, and a page for each file that they link to."""
     for source in written(site.root):
         name = source.relative_to(site.root).as_posix()
-        site.pages[place(name)] = rewritten_(site, name, source.read_text())
+        text = as_page(read(source)) if source.suffix == NOTEBOOK else source.read_text()
+        site.pages[place(name)] = rewritten_(site, name, text)
     for name in sorted(site.shown):
         site.pages[f"files/{name}.md"] = listing(name, (site.root / name).read_text())
 
@@ -46,12 +50,14 @@ def collect_(site: Site) -> None:
 def written(root: Path) -> Iterator[Path]:
     """The pages that people wrote. README.md is what docs/index.md is for those who read in the repository."""
     yield from (path for path in sorted((root / "docs").rglob("*.md")) if path.name != "README.md")
+    yield from sorted((root / "docs").rglob(f"*{NOTEBOOK}"))
     yield from (root / name for name in MOVED if name.endswith(".md") and name != "README.md")
 
 
 def place(name: str) -> str:
     """The page of the site on which a page of the repository stands."""
-    return MOVED.get(name, name.removeprefix("docs/"))
+    page = name.removesuffix(NOTEBOOK) + ".md" if name.endswith(NOTEBOOK) else name
+    return MOVED.get(page, page.removeprefix("docs/"))
 
 
 def rewritten_(site: Site, name: str, text: str) -> str:
@@ -83,7 +89,9 @@ def target_(site: Site, name: str, target: str) -> str:
     linked = there.relative_to(site.root).as_posix()
     if not there.exists():
         raise ValueError(f"{name}: {target} leads nowhere")
-    known = linked in MOVED or (linked.startswith("docs/") and (there.suffix == ".md" or "pictures" in there.parts))
+    known = linked in MOVED or (
+        linked.startswith("docs/") and (there.suffix in {".md", NOTEBOOK} or "pictures" in there.parts)
+    )
     if not known and there.is_dir():
         raise ValueError(f"{name}: {target} is a folder; link to a file in it")
     if not known:

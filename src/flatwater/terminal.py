@@ -26,7 +26,7 @@ class Terminal(Console):
     """rich's console, for text that somebody else has chosen."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401  (as rich's console takes them)
-        super().__init__(highlight=False, markup=False, **settings)
+        super().__init__(highlight=False, markup=False, emoji=False, **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Segments as rich makes them; the orders among them that are not rich's own become visible."""

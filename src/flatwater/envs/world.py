@@ -115,7 +115,8 @@ def described(spaces: Spaces) -> str:
         done = f"actions of {len(spaces.actions)} numbers"
     elif spaces.choices is not None:
         done = f"actions of {len(spaces.choices)} choices ({_few(map(str, spaces.choices))})"
-    return f"{spaces.envs} environments of {spaces.agents} agents, {seen}, {done}"
+    agents = "1 agent" if spaces.agents == 1 else f"{spaces.agents} agents"
+    return f"{spaces.envs} environments of {agents}, {seen}, {done}"
 
 
 def _listed(actions: Sequence[str]) -> str:

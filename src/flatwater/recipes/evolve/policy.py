@@ -21,7 +21,7 @@ from flatwater.storage.content import fitted
 Bounds = tuple[tuple[float, float], ...]
 
 
-def policy_of(run: EvolveRun, _folder: RunFolder) -> "Champion":
+def policy_of(run: EvolveRun, _folder: RunFolder | None = None) -> "Champion":
     """The champion of a run that was restored; it keeps a copy of its weights, and nothing else of the run."""
     setup = run.trainer.setup
     actor = setup.nets.actor

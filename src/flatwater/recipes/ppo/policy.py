@@ -24,7 +24,7 @@ from flatwater.storage.content import fitted
 from flatwater.trainers.blocks.state import student_of
 
 
-def policy_of(run: BlocksRun, _folder: RunFolder) -> "TrainedPolicy":
+def policy_of(run: BlocksRun, _folder: RunFolder | None = None) -> "TrainedPolicy":
     """The policy of a run that was restored; it keeps a copy of the weights, and nothing else of the run."""
     setup = run.trainer.setup
     weights = bound_weights(setup.student, run.trainer.run.learner)
