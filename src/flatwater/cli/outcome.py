@@ -51,7 +51,8 @@ def show_result(result: dict[str, Any], console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
     measured = recipe.measured(result)
-    numbers = measured if console.width >= WIDTH else measured[:NARROW]
+    shown = WIDE if console.width >= WIDTH else NARROW
+    numbers, others = measured[:shown], [number.title for number in measured[shown:]]
     for number in numbers:
         table.add_column(number.title, justify="right", no_wrap=True)
     for who, row in result[recipe.players].items():
@@ -59,6 +60,8 @@ def show_result(result: dict[str, Any], console: Console) -> None:
         table.add_row(who, *cells, style="bold" if who == recipe.trained else "")
     console.print(f"\n{recipe.title.format(**result)}", markup=False, highlight=False, style="italic", soft_wrap=True)
     console.print(table)
+    if others:
+        console.print(f"In the report and in result.json besides: {', '.join(others)}.", style="dim")
     if verdict := result.get("verdict"):
         console.print(verdict)
     console.print(f"Note: {result['note']}.", style="dim")
@@ -82,5 +85,5 @@ def _cell(value: float | str | None, form: str) -> str:
     return value if isinstance(value, str) else "-" if value is None else form.format(value)
 
 
-NARROW = 6
-"""Columns shown where the terminal has fewer than `WIDTH` characters: 80 are enough for them."""
+WIDE, NARROW = 8, 6
+"""Numbers shown where the terminal has `WIDTH` characters, and where it has fewer: 80 are enough for them."""

@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markets import CPU, flat_market, market_of, panel_of, rough_panel
 
-from flatwater.envs.trading.account import drawdown, exposure, sharpe, total_return, turnover, win_rate
+from flatwater.envs.trading.account import (
+    alpha_beta,
+    calmar,
+    drawdown,
+    exposure,
+    sharpe,
+    sortino,
+    total_return,
+    turnover,
+    win_rate,
+)
 from flatwater.envs.trading.baselines import buy_and_hold, equal_weight, play_random_
 from flatwater.envs.trading.config import AccountConfig, RewardConfig, TradeConfig, TradingConfig
 from flatwater.envs.trading.market import build_market, last_rows, last_usable
@@ -33,6 +43,24 @@ def test_a_curve_by_hand() -> None:
     assert turnover(curves, torch.tensor([204.5, 310.0])).tolist() == pytest.approx([2.0, 3.0])
 
 
+def test_measures_of_risk_by_hand_and_by_numpy() -> None:
+    curve = torch.tensor([100.0, 120.0, 90.0, 99.0])
+    losses = np.sqrt(0.25**2 / 3)
+    assert sortino(curve).item() == pytest.approx(np.mean([0.2, -0.25, 0.1]) / losses * 252**0.5, rel=1e-5)
+    assert calmar(curve).item() == pytest.approx((0.99 ** (252 / 3) - 1) / 0.25, rel=1e-4)
+    draw = np.random.default_rng(4)
+    moves = draw.normal(0.0005, 0.01, 400)
+    own = 0.0002 + 0.5 * moves + draw.normal(0, 0.002, 400)
+    market, other = (torch.from_numpy(np.cumprod([100.0, *1 + each])) for each in (moves, own))
+    slope, height = np.polyfit(moves, own, 1)
+    alpha, beta = alpha_beta(other, market)
+    assert (alpha.item(), beta.item()) == pytest.approx((height * 252, slope), rel=1e-6)
+    shorter = torch.cat([other[:300], torch.full((101,), NAN, dtype=torch.float64)])
+    assert alpha_beta(torch.stack([other, shorter]), market)[1].tolist() == pytest.approx(
+        [slope, np.polyfit(moves[:299], own[:299], 1)[0]], rel=1e-6
+    )
+
+
 @settings(deadline=None)
 @given(scale=st.floats(0.01, 1e6), seed=st.integers(0, 1000))
 def test_ratios_do_not_depend_on_the_size_of_the_account(scale: float, seed: int) -> None:
@@ -46,6 +74,8 @@ def test_nothing_happened() -> None:
     flat = torch.full((1, 5), 100_000.0)
     assert [f(flat).item() for f in (total_return, sharpe, drawdown)] == [0, 0, 0]
     assert sharpe(torch.tensor([[100.0, 101.0]])).item() == 0
+    assert [f(flat).item() for f in (sortino, calmar)] == [0, 0]
+    assert [each.item() for each in alpha_beta(torch.tensor([100.0, 101.0, 99.0]), torch.full((3,), 7.0))] == [0, 0]
     assert win_rate(torch.tensor([[5.0, -1.0]]), torch.tensor([[False, False]])).item() == 0
     assert win_rate(
         torch.tensor([[5.0, -1.0, 0.0, 1.0]]), torch.tensor([[True, True, True, False]])

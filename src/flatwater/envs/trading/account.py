@@ -38,6 +38,44 @@ def sharpe(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     return ratio.where(varies, 0).to(equity.dtype)
 
 
+def sortino(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
+    """Annualised Sortino ratio of the daily returns with a target of 0 (Sortino & Price 1994); 0 without a loss.
+
+    Mean over the root of the mean square of the losses, gains counted as 0, times the square root of 252.
+    """
+    returns = daily_returns(equity).double()
+    known = returns.isfinite()
+    losses = returns.clamp(max=0).where(known, 0).square().sum(-1) / known.sum(-1).clamp(min=1)
+    ratio: Tensor = returns.nanmean(-1) / losses.sqrt().where(losses > 0, 1) * DAYS_OF_A_YEAR**0.5
+    return ratio.where(losses > 0, 0).to(equity.dtype)
+
+
+def calmar(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
+    """Return of a year, compounded, over the largest drawdown (Young 1991); 0 without a drawdown."""
+    days = equity.isfinite().sum(-1) - 1
+    annual = (1 + total_return(equity)).clamp(min=0) ** (DAYS_OF_A_YEAR / days.clamp(min=1)) - 1
+    fall = drawdown(equity)
+    return (annual / fall.where(fall > 0, 1)).where(fall > 0, 0)
+
+
+def alpha_beta(
+    equity: Float[Tensor, "*B D1"], market: Float[Tensor, "D1"]
+) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
+    """Of the line through the daily returns over the market's: its height in a year, and its slope (Jensen 1968).
+
+    Both are 0 where the market does not move; there is no risk-free rate.
+    """
+    returns, held = daily_returns(equity).double(), daily_returns(market).double()
+    known = returns.isfinite() & held.isfinite()
+    count = known.sum(-1).clamp(min=1)
+    mean, mean_held = (each.where(known, 0).sum(-1) / count for each in (returns, held.expand_as(returns)))
+    apart = (held - mean_held[..., None]).where(known, 0)
+    spread = apart.square().sum(-1)
+    beta = (apart * (returns - mean[..., None]).where(known, 0)).sum(-1) / spread.where(spread > 0, 1)
+    alpha = (mean - beta * mean_held).where(spread > 0, 0) * DAYS_OF_A_YEAR
+    return alpha.to(equity.dtype), beta.to(equity.dtype)
+
+
 def drawdown(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     """The largest fall from a peak as a fraction of the peak, 0 .. 1."""
     known = equity.nan_to_num(nan=0.0)

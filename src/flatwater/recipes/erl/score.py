@@ -119,6 +119,13 @@ def score_champion(contest: Contest) -> Score:
         **{name: env.logs.equity[0] for name, env in played.items()},
         "random": chance.logs.equity[median],
     }
+    rows = {
+        "champion": _of_env(champion, env_config),
+        "buy and hold": _of_curve(curves["buy and hold"]),
+        "equal weight": _of_curve(curves["equal weight"]),
+        **{name: _of_env(env, env_config) for name, env in played.items()},
+        "random": {name: float(value.median()) for name, value in random.items()},
+    }
     return Score(
         days=days,
         comparison=compare(
@@ -128,13 +135,7 @@ def score_champion(contest: Contest) -> Score:
             yardsticks=simple_rules(curves),
             seed=setup.config.seed,
         ),
-        rows={
-            "champion": _of_env(champion, env_config),
-            "buy and hold": _of_curve(curves["buy and hold"]),
-            "equal weight": _of_curve(curves["equal weight"]),
-            **{name: _of_env(env, env_config) for name, env in played.items()},
-            "random": {name: float(value.median()) for name, value in random.items()},
-        },
+        rows={name: row | _beside(curves[name], curves["equal weight"]) for name, row in rows.items()},
         equity=curves,
         chance=random["total_return"],
         trades=trades(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
@@ -174,6 +175,13 @@ def _begin_(contest: Contest, env: Simulator, batch: int) -> None:
 
 def _of_env(env: Simulator, config: TradingConfig) -> dict[str, float]:
     return {name: float(value[0]) for name, value in episode_summary(env, config).items()}
+
+
+def _beside(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"]) -> dict[str, float]:
+    """Measures of risk, of a curve beside the market's."""
+    alpha, beta = account.alpha_beta(curve, market)
+    found = {"sortino": account.sortino(curve), "calmar": account.calmar(curve), "alpha": alpha, "beta": beta}
+    return {name: float(value) for name, value in found.items()}
 
 
 def _of_curve(curve: Float[Tensor, "D1"]) -> dict[str, float]:
