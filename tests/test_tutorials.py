@@ -12,7 +12,14 @@ sys.path.append(str(ROOT / "scripts" / "documentation"))
 import notebooks  # noqa: E402  (a script, and no package)
 
 
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+LONG = "own-environment"
+"""Takes half a minute on a busy machine: its steps are those of other tests."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow if path.stem == LONG else (), id=path.stem) for path in TUTORIALS],
+)
 def test_a_tutorial_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

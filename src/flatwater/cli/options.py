@@ -2,12 +2,13 @@
 
 import contextlib
 import inspect
+import os
 import re
 import shutil
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -53,7 +54,10 @@ def read_options(
     markers = (tyro.conf.PositionalMetavarFromFieldName, tyro.conf.HelptextFromCommentsOff)
     # A setting that a file turned on must have a flag that turns it off; a command has no file.
     pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)
-    with contextlib.redirect_stderr(PrintableStream(sys.stderr)):  # tyro repeats words that it does not know
+    with (
+        contextlib.redirect_stderr(PrintableStream(sys.stderr)),
+        _colours(),
+    ):  # tyro repeats words that it does not know
         read = tyro.cli(
             interface,
             prog=program,
@@ -65,6 +69,19 @@ def read_options(
         )
     check_values(type(read), vars(read), "")
     return read
+
+
+@contextlib.contextmanager
+def _colours() -> Iterator[None]:
+    """Heed NO_COLOR (no-color.org), of which tyro knows nothing: it asks for a dumb terminal alone."""
+    before = os.environ.get("TERM")
+    if os.environ.get("NO_COLOR") and before is not None:
+        os.environ["TERM"] = "dumb"
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["TERM"] = before
 
 
 def _wrapped(text: str) -> str:

@@ -10,8 +10,9 @@ import tyro
 if TYPE_CHECKING:
     from flatwater.runs.listing import RunLine
 
+COLUMNS = 80
 WIDE_NAME, NARROW_NAME, NARROW_SCORE = 22, 16, 8
-"""Columns of 80: a run's name at most, a name beside a score on one line, a score on two."""
+"""Columns of these: a run's name at most, a name beside a score on one line, a score on two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +86,10 @@ class Runs:
             say(f"no runs{tagged} in {self.folder}. Start one with: flatwater train erl{option}")
             return
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-        table.add_column("run", overflow="fold", max_width=WIDE_NAME)
-        crowded = max(len(run.name) for run in found) > NARROW_NAME
+        console = terminal()
+        more = max(0, console.width - COLUMNS)
+        table.add_column("run", overflow="fold", max_width=WIDE_NAME + more)
+        crowded = max(len(run.name) for run in found) > NARROW_NAME + more
         for title in ("recipe", "state"):
             table.add_column(title, no_wrap=True)
         table.add_column("rounds", justify="right", no_wrap=True)
@@ -97,7 +100,6 @@ class Runs:
         for run in found:
             done, score = f"{run.done}/{run.rounds}", score_of(run, self.sort)
             table.add_row(run.name, run.trainer, run.state, done, score, short_bytes(run.bytes), _recent(run.changed))
-        console = terminal()
         console.print(table)
         for run in found:
             if run.problem:

@@ -23,7 +23,7 @@ def print_once(followed: Followed, console: Console, now: float) -> None:
     """
     width = console.width
     line = followed.line
-    coloured = console.color_system is not None
+    coloured = console.color_system is not None and not console.no_color
     held = panels.without_ledger(followed) if line is None else panels.memory(line, width, coloured=coloured)
     parts: tuple[tuple[str, RenderableType], ...] = (
         (panels.memory_title(line), held),

@@ -192,19 +192,33 @@ LABEL, NUMBERS = 14, 30
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """`width` characters, each the mean of its part of the values; a blank where none is finite."""
+    """`width` characters, each the mean of its part of the values, or between two where there are fewer of them.
+
+    A blank stands where no value is finite.
+    """
     known = [value for value in values if isfinite(value)]
     if not known:
         return ""
     low, span = min(known), max(known) - min(known)
     drawn = []
     for at in range(width):
-        first = at * len(values) // width
-        part = values[first : max(first + 1, (at + 1) * len(values) // width)]
+        if len(values) < width:
+            part: Sequence[float] = [_between(values, at * (len(values) - 1) / (width - 1))]
+        else:
+            part = values[at * len(values) // width : (at + 1) * len(values) // width]
         finite = [value for value in part if isfinite(value)]
         height = (sum(finite) / len(finite) - low) / span if finite and span else 0.0
         drawn.append(BLOCKS[round(height * (len(BLOCKS) - 1))] if finite else " ")
     return "".join(drawn)
+
+
+def _between(values: Sequence[float], place: float) -> float:
+    """On the line between two values; the nearer of them where the other is not finite."""
+    first = int(place)
+    low, high, part = values[first], values[min(first + 1, len(values) - 1)], place - first
+    if isfinite(low) and isfinite(high):
+        return low + part * (high - low)
+    return low if 2 * part < 1 else high
 
 
 def findings(followed: Followed) -> Group | Text:
