@@ -11,7 +11,6 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
 sys.path.append(str(ROOT / "scripts" / "documentation"))
 import notebooks  # noqa: E402  (a script, and no package)
 
-
 LONG = "own-environment"
 """Takes half a minute on a busy machine: its steps are those of other tests."""
 
