@@ -37,7 +37,7 @@ from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.replay.config import RowReplayConfig
 from flatwater.replay.rows import build_rows
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import restore_run, start
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.config import replay_capacity

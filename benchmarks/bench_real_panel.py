@@ -26,8 +26,8 @@ from rich.console import Console
 
 from flatwater.panel.locate import load_panel
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.evaluate import evaluate
-from flatwater.runs.folder import RunFolder
 from flatwater.runs.session import start
 from flatwater.trainers.erl.config import PopulationConfig
 

@@ -28,8 +28,8 @@ from sizes import config_of
 from flatwater.memory.probes.process import private_bytes
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.workers import Workers
+from flatwater.runs.recorder import Round
 from flatwater.runs.session import start
-from flatwater.runs.watch import Round
 
 AT_ONCE = "at once"
 TILE = {"S": 8, "M": 4, "FULL": 4}

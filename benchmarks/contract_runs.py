@@ -17,7 +17,7 @@ from flatwater.recipes.erl import plan
 from flatwater.recipes.erl import run as erl_run
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.replay.config import RowReplayConfig
-from flatwater.runs import session, watch
+from flatwater.runs import recorder, session
 from flatwater.runs.contract import Contract
 
 FLAT_ROUNDS, WINDOW_ROUNDS = 60, 40
@@ -85,7 +85,7 @@ def without_contract_() -> None:
     """Take the contract out of this process's runs."""
     nothing = Plan(owners={}, transients={}, base_bytes=0, limits={"none": 1 << 60})
     vars(erl_run)["plan_erl"] = lambda *_: nothing
-    vars(watch)["Contract"] = NoContract
+    vars(recorder)["Contract"] = NoContract
 
 
 class Clock:

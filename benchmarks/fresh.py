@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.memory.probes.mappings import peak_bytes
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 
 
 def run_fresh(script: str, arguments: list[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from sizes import config_of
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.remote import fetch_newest, stored
 from flatwater.memory.probes.process import resident_bytes
-from flatwater.runs.mirror import Mirror
+from flatwater.mirror.uploader import Mirror
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects
 from flatwater.storage.sending import PART, SendBuffer, send_file

@@ -15,10 +15,10 @@ from flatwater.config.bounds import Count, Seed
 from flatwater.config.declare import config
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.console import Column, Layout
+from flatwater.recipe import Headline, Recipe
+from flatwater.recipe import Number as Shown
 from flatwater.runs.config import RunConfig
 from flatwater.runs.planning import META, planned
-from flatwater.runs.recipe import Headline, Recipe
-from flatwater.runs.recipe import Number as Shown
 from flatwater.runs.run import Run
 from flatwater.state.random import generator
 from flatwater.state.tree import nbytes, state

@@ -18,7 +18,7 @@ from flatwater.memory.planner import grouped
 from flatwater.metrics.reader import read_metrics
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import BUDGET_EXIT
 from flatwater.runs.signals import STOP_CODES
 

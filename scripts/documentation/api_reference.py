@@ -1,7 +1,7 @@
 """The reference of the API: every public name with its signature and its docstring, one page for each package.
 
-It is read from the source by Python's own parser, as `tests/api/public.txt` is, and nothing is imported: the site needs
-neither torch nor any of the extras. Types in signatures are named in full, so that they link to where they are defined.
+It is read from the source by Python's own parser and nothing is imported: the site needs neither torch nor any of the
+extras. Types in signatures are named in full, so that they link to where they are defined.
 """
 
 import ast

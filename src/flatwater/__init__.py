@@ -6,7 +6,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     **dict.fromkeys(("TrainedRun", "evaluate", "export", "load", "plan", "resume", "train"), "flatwater.api"),
-    "Recipe": "flatwater.runs.recipe",
+    "Recipe": "flatwater.recipe",
     "Run": "flatwater.runs.run",
     "ReplayConfig": "flatwater.replay.config",
     "Resumable": "flatwater.envs.wrapped.resumable",

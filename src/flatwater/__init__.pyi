@@ -13,9 +13,9 @@ from flatwater.envs.wrapped.resumable import Resumable as Resumable
 from flatwater.memory.watch.context import watch as watch
 from flatwater.memory.watch.freed import expect_freed as expect_freed
 from flatwater.nets import stack as stack
+from flatwater.recipe import Recipe as Recipe
 from flatwater.replay import ring as ring
 from flatwater.replay.config import ReplayConfig as ReplayConfig
-from flatwater.runs.recipe import Recipe as Recipe
 from flatwater.runs.run import Run as Run
 from flatwater.state.tree import state as state
 

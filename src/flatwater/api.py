@@ -24,20 +24,20 @@ from flatwater.config.toml import from_mapping, load_config, read_toml, to_mappi
 from flatwater.errors import ConfigError
 from flatwater.memory.planner import Plan
 from flatwater.metrics.reader import read_metrics
+from flatwater.recipe import Recipe, find_recipe, recipe_in, recipe_of
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
 from flatwater.reports.results import result_table
+from flatwater.rundir.layout import RunFolder, open_folder
+from flatwater.rundir.results import read_result
 from flatwater.runs.checking import checked_plan
 from flatwater.runs.evaluate import evaluate as evaluate_run
-from flatwater.runs.folder import RunFolder, open_folder
 from flatwater.runs.portable import export as write_policy
 from flatwater.runs.portable import read_policy
-from flatwater.runs.recipe import Recipe, find_recipe, recipe_in, recipe_of
-from flatwater.runs.results import read_result
+from flatwater.runs.recorder import Round
 from flatwater.runs.session import Outcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start as start_run
-from flatwater.runs.watch import Round
 from flatwater.storage.directory import write_object
 from flatwater.terminal import lasting_terminal, silent_terminal
 

@@ -11,7 +11,7 @@ import pytest
 from flatwater import __version__
 from flatwater.cli.main import main
 from flatwater.memory.probes.process import cpu_model
-from flatwater.runs.facts import versions
+from flatwater.runs.fingerprint import versions
 
 WITHOUT_TORCH = """
 import sys

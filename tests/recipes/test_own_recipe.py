@@ -9,7 +9,7 @@ import pytest
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import interface_of, main
-from flatwater.runs.recipe import find_recipe
+from flatwater.recipe import find_recipe
 from flatwater.state.tree import leaves, nbytes
 
 ROOT = Path(__file__).parents[2]

@@ -17,11 +17,11 @@ from conftest import TINY
 from rich.console import Console
 
 from flatwater.cli.main import interface_of
+from flatwater.mirror.absent import Unmirrored
 from flatwater.recipes.erl.run import ErlRun, compose
-from flatwater.runs.events import Voice
-from flatwater.runs.folder import create_folder
+from flatwater.rundir.events import Voice
+from flatwater.rundir.layout import create_folder
 from flatwater.runs.session import train
-from flatwater.runs.unmirrored import Unmirrored
 from flatwater.trainers.loop import Phase
 
 

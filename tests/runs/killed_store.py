@@ -27,9 +27,9 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.cli.main import main
 from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.runs.folder import write_config
+from flatwater.rundir.layout import write_config
 
-for heavy in ("flatwater.cli.mirror", "flatwater.cli.prune", "flatwater.runs.catching_up", "flatwater.runs.pruning"):
+for heavy in ("flatwater.cli.mirror", "flatwater.cli.prune", "flatwater.runs.catch_up", "flatwater.mirror.pruning"):
     importlib.import_module(heavy)
 
 EVENTS = ("open", "os.rename", "os.remove", "os.mkdir")

@@ -15,11 +15,11 @@ from rich.console import Console
 from flatwater.cli.main import interface_of
 from flatwater.config.toml import dumps_config
 from flatwater.memory.probes.process import resident_bytes
+from flatwater.mirror.absent import Unmirrored
 from flatwater.recipes.erl.run import compose
-from flatwater.runs.events import Voice
-from flatwater.runs.folder import create_folder
+from flatwater.rundir.events import Voice
+from flatwater.rundir.layout import create_folder
 from flatwater.runs.session import train
-from flatwater.runs.unmirrored import Unmirrored
 from flatwater.trainers.loop import Phase
 
 LOST: list[bytes] = []

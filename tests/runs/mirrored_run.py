@@ -22,9 +22,9 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.remote import missing, read_remote, stored
 from flatwater.checkpoints.writer import save_checkpoint
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.mirror import Mirror
-from flatwater.runs.mirror_sender import MirrorSender
+from flatwater.mirror.sender import MirrorSender
+from flatwater.mirror.uploader import Mirror
+from flatwater.rundir.layout import RunFolder
 from flatwater.storage.objects import QUICK, Objects, open_objects
 
 KEEP = CheckpointConfig(keep=3)

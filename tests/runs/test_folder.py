@@ -12,8 +12,8 @@ import pytest
 
 from flatwater.cli.main import main
 from flatwater.errors import RunError
-from flatwater.runs.folder import create_folder, locked, open_folder
-from flatwater.runs.listing import list_runs
+from flatwater.rundir.layout import create_folder, locked, open_folder
+from flatwater.rundir.listing import list_runs
 
 Train = Callable[..., Path]
 Same = Callable[[Path, Path], None]

@@ -23,7 +23,7 @@ from flatwater.recipes.grow.run import compose
 from flatwater.recipes.grow.stages import STAGES
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
-from flatwater.runs.statements import read_plan
+from flatwater.rundir.statements import read_plan
 from flatwater.state.tree import nbytes
 
 PROGRAM = Path(__file__).parent / "leaking_envs.py"

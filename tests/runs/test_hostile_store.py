@@ -18,8 +18,8 @@ from flatwater.checkpoints.catalogue import newest_intact
 from flatwater.checkpoints.reader import restore_
 from flatwater.checkpoints.remote import fetch_newest, list_remote, shard_name, stored
 from flatwater.errors import FlatwaterError
-from flatwater.runs import fetching
-from flatwater.runs.fetching import fetch_run
+from flatwater.mirror import download
+from flatwater.mirror.download import fetch_run
 from flatwater.storage import objects as objects_module
 from flatwater.storage.faults import OversizeError, StoreError
 from flatwater.storage.objects import Objects, is_plain, open_objects
@@ -55,7 +55,7 @@ def assert_equal(folder: Path, told: list[str]) -> int:
 def fetched(hostile: Hostile, into: Path, monkeypatch: pytest.MonkeyPatch, *, listed: bool) -> str:
     """What became of it; nothing else may. `listed`: no list was wrong, so what is passed over is told."""
     before, told = dict(hostile.contents), list[str]()
-    monkeypatch.setattr(fetching, "open_objects", lambda url: HostileObjects(url, None, hostile=hostile))  # type: ignore[arg-type]
+    monkeypatch.setattr(download, "open_objects", lambda url: HostileObjects(url, None, hostile=hostile))  # type: ignore[arg-type]
     end = "told"
     with suppress(FlatwaterError):
         fetch_run(URL, into, told.append)

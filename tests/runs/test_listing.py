@@ -14,7 +14,7 @@ from flatwater import terminal
 from flatwater.cli.main import main
 from flatwater.cli.runs import Runs
 from flatwater.errors import RunError
-from flatwater.runs.listing import RunLine, list_runs, newest_run
+from flatwater.rundir.listing import RunLine, list_runs, newest_run
 
 
 def make(folder: Path, config: str = "rounds = 3") -> Path:

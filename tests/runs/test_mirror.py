@@ -17,8 +17,8 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import read_manifest, shard_path
 from flatwater.checkpoints.remote import fetch_newest, stored
 from flatwater.errors import CheckpointError
-from flatwater.runs import mirror_sender
-from flatwater.runs.mirror import OWNER
+from flatwater.mirror import sender as sender_module
+from flatwater.mirror.uploader import OWNER
 from flatwater.storage.claims import LOCK, LockedError, holder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import Objects, open_objects
@@ -171,7 +171,7 @@ def test_a_store_that_fails_in_the_middle_of_the_first_look_is_looked_at_again(
             raise failure
         return stored(objects)
 
-    monkeypatch.setattr(mirror_sender, "stored", failing)
+    monkeypatch.setattr(sender_module, "stored", failing)
     run.save(0)
     assert run.mirror.finish(deadline=60)
     assert run.rounds() == [0]

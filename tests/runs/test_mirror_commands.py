@@ -16,12 +16,11 @@ from object_store import ObjectStore, bucket, object_store, store
 from rich.console import Console
 
 from flatwater.checkpoints.catalogue import list_checkpoints, verify
+from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.cli.main import main
-from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.runs import mirror as mirror_module
-from flatwater.runs import mirroring
-from flatwater.runs.events import Voice
-from flatwater.runs.folder import RunFolder, create_folder
+from flatwater.mirror import opening, uploader
+from flatwater.rundir.events import Voice
+from flatwater.rundir.layout import RunFolder, create_folder
 from flatwater.storage.claims import LOCK, take
 from flatwater.storage.objects import open_objects
 from flatwater.storage.sending import BUFFER_BYTES, QUEUE_BYTES
@@ -215,7 +214,7 @@ def test_a_store_that_is_down_for_the_whole_run_is_caught_up_with_later(
 ) -> None:
     store.set(down=True)
     with monkeypatch.context() as soon:  # what follows, on a busy machine, needs the usual time
-        soon.setattr(mirror_module, "STILL_SECONDS", 0.5)
+        soon.setattr(uploader, "STILL_SECONDS", 0.5)
         assert main(["train", "erl", *TINY, "--rounds", "2", "--run", "first", "--mirror", bucket]) == 0
     said = capsys.readouterr().out
     assert "The run starts all the same, and sending is tried again" in said
@@ -262,12 +261,12 @@ def test_the_last_checkpoint_is_sent_at_a_signal(bucket: str, capsys: Said) -> N
 def test_who_interrupts_a_run_twice_does_not_wait_for_the_store(
     bucket: str, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(mirroring, "conclude", pytest.fail)
+    monkeypatch.setattr(opening, "conclude", pytest.fail)
     store.set(down=True)
     voice = Voice(Console(quiet=True))
 
     def interrupted() -> None:
-        with mirroring.mirrored(ErlRunConfig(mirror=bucket), RunFolder(tmp_path / "run"), voice) as mirror:
+        with opening.mirrored(bucket, CheckpointConfig(), RunFolder(tmp_path / "run"), voice) as mirror:
             assert mirror.metrics()["mirror/failures"] >= 1
             raise KeyboardInterrupt
 

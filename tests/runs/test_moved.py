@@ -12,7 +12,7 @@ import pytest
 from conftest import OPTIONS
 
 from flatwater.cli.main import main
-from flatwater.runs.folder import RunFolder, locked
+from flatwater.rundir.layout import RunFolder, locked
 
 Same = Callable[[Path, Path], None]
 ROUNDS = "4"
@@ -107,7 +107,7 @@ def test_a_deleted_folder_ends_the_run_in_a_sentence(
 def test_a_run_is_locked_by_whatever_name(tmp_path: Path) -> None:
     run, now = tmp_path / "run", tmp_path / "now"
     run.mkdir()
-    second = "import sys; from pathlib import Path; from flatwater.runs.folder import *\n"
+    second = "import sys; from pathlib import Path; from flatwater.rundir.layout import *\n"
     second += "with locked(RunFolder(Path(sys.argv[1]))): pass"
     with locked(RunFolder(run)) as held:
         run.rename(now)

@@ -21,7 +21,7 @@ from flatwater.cli.main import main
 from flatwater.cli.study import Study, show_study
 from flatwater.errors import ConfigError, MemoryLimitError, RunError
 from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.runs.listing import list_runs
+from flatwater.rundir.listing import list_runs
 from flatwater.studies.folds import configured, cut
 from flatwater.studies.opening import Order
 from flatwater.studies.page import study_page

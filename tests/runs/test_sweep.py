@@ -26,7 +26,7 @@ from flatwater.memory.probes.limit import limits
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.teach.config import TeachRunConfig
-from flatwater.runs.folder import RunFolder, locked
+from flatwater.rundir.layout import RunFolder, locked
 
 pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
 

@@ -15,7 +15,7 @@ from flatwater.memory.planner import Plan
 from flatwater.recipes.teach.picture import draw_teaching
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
-from flatwater.runs.statements import read_plan
+from flatwater.rundir.statements import read_plan
 
 pytest.importorskip("mettagrid", reason="mettagrid has wheels for Python 3.11 and 3.12 alone")
 

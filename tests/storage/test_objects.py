@@ -220,7 +220,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_nothing_of_this_loads_the_client_before_a_url_is_opened() -> None:
-    program = "import sys, flatwater.runs.mirror, flatwater.runs.config; sys.exit('obstore' in sys.modules)"
+    program = "import sys, flatwater.mirror.uploader, flatwater.runs.config; sys.exit('obstore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from synthetic_run import append_line, ledger_line, make_run
 
-from flatwater.runs.statements import line_of
+from flatwater.rundir.statements import line_of
 from flatwater.tui import panels
 from flatwater.tui.follow import follow, update_
 

@@ -55,7 +55,7 @@ def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
 
 def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
     from flatwater.checkpoints.remote import list_remote
-    from flatwater.runs.fetching import no_run
+    from flatwater.mirror.download import no_run
     from flatwater.storage.objects import open_objects
 
     objects = open_objects(url)

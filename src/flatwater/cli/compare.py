@@ -42,7 +42,7 @@ class Compare:
         from contextlib import ExitStack
 
         from flatwater.comparisons.side_by_side import as_json, check_named, read_compared
-        from flatwater.runs.fetching import at_hand
+        from flatwater.mirror.download import at_hand
         from flatwater.terminal import terminal
 
         check_named(self.runs)

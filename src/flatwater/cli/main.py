@@ -11,7 +11,7 @@ from rich.text import Text
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
 from flatwater.imported import import_object, own_place
 from flatwater.printable import shown
-from flatwater.runs.recipe import RECIPES, find_recipe, recipe_in
+from flatwater.recipe import RECIPES, find_recipe, recipe_in
 from flatwater.runs.signals import SIGNALLED, Terminated, end_on_signals
 from flatwater.terminal import Terminal, lasting
 

@@ -23,7 +23,7 @@ class MirrorCommand:
 
     def __call__(self) -> int:
         """Send, and say what was sent."""
-        from flatwater.runs.catching_up import catch_up
+        from flatwater.runs.catch_up import catch_up
         from flatwater.terminal import say as print_line
         from flatwater.terminal import terminal
         from flatwater.units import format_bytes

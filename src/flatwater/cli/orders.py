@@ -117,7 +117,7 @@ def prices_of(run: str) -> str | None:
         ConfigError: it is a file, which has none.
     """
     from flatwater.errors import ConfigError
-    from flatwater.runs.folder import open_folder
+    from flatwater.rundir.layout import open_folder
     from flatwater.runs.session import read_config
 
     if Path(run).is_file():

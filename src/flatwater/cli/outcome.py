@@ -11,9 +11,9 @@ from rich.table import Table
 
 from flatwater.cli.shown import ShownRun
 from flatwater.metrics.reader import read_metrics
-from flatwater.runs.events import JsonLines
+from flatwater.recipe import ShownTable, find_recipe
+from flatwater.rundir.events import JsonLines
 from flatwater.runs.profiling import profiled_rounds
-from flatwater.runs.recipe import ShownTable, find_recipe
 from flatwater.runs.session import Outcome
 from flatwater.terminal import WIDTH, lasting_terminal, silent_terminal
 

@@ -23,7 +23,7 @@ class Prune:
 
     def __call__(self) -> int:
         """Remove, and say what is left."""
-        from flatwater.runs.pruning import prune_run
+        from flatwater.mirror.pruning import prune_run
         from flatwater.terminal import say
         from flatwater.units import format_bytes
 

@@ -39,9 +39,9 @@ class Report:
         return 0
 
     def _of_run(self) -> tuple[Written, int]:
+        from flatwater.mirror.download import at_hand
         from flatwater.reports.page import page
         from flatwater.reports.records import read_run
-        from flatwater.runs.fetching import at_hand
         from flatwater.storage.objects import is_url
         from flatwater.terminal import say
 

@@ -47,7 +47,7 @@ class Resume(ShownRun):
     def __call__(self) -> int:
         """Train on, then show the result."""
         from flatwater.cli.outcome import show_outcome
-        from flatwater.runs.listing import newest_run
+        from flatwater.rundir.listing import newest_run
         from flatwater.runs.session import resume
 
         names = ("rounds", "budget", "mirror", "trackers", "workers", "tag", "on_event", "panel")

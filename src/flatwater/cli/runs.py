@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 if TYPE_CHECKING:
-    from flatwater.runs.listing import RunLine
+    from flatwater.rundir.listing import RunLine
 
 COLUMNS = 80
 WIDE_NAME, NARROW_NAME, NARROW_SCORE = 22, 16, 8
@@ -43,8 +43,8 @@ class Runs:
 
         from flatwater.cli.output_file import check_output, write_output
         from flatwater.errors import ConfigError
-        from flatwater.runs.listing import list_runs, ranked, tagged
-        from flatwater.runs.remote_listing import list_runs_at
+        from flatwater.mirror.remote_listing import list_runs_at
+        from flatwater.rundir.listing import list_runs, ranked, tagged
         from flatwater.storage.objects import is_url
         from flatwater.terminal import terminal
 
@@ -76,7 +76,7 @@ class Runs:
         from rich.table import Table
         from rich.text import Text
 
-        from flatwater.runs.listing import score_of
+        from flatwater.rundir.listing import score_of
         from flatwater.terminal import say, terminal
         from flatwater.units import short_bytes
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from flatwater.cli.options import read_options
 from flatwater.config.toml import load_config, read_toml
-from flatwater.runs.recipe import Recipe
+from flatwater.recipe import Recipe
 
 
 class OverFile:

@@ -30,7 +30,7 @@ class Top:
         """
         import time
 
-        from flatwater.runs.listing import newest_run
+        from flatwater.rundir.listing import newest_run
         from flatwater.terminal import terminal
         from flatwater.tui.follow import follow
 

@@ -37,7 +37,7 @@ def described() -> dict[str, str]:
     from flatwater.memory.probes.process import allowed_cores, cpu_model
 
     try:
-        from flatwater.runs.facts import versions
+        from flatwater.runs.fingerprint import versions
         from flatwater.runs.machine import accelerators
     except ModuleNotFoundError as missing:
         lacking = f"not installed ({missing.name} is missing)"

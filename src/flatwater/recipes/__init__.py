@@ -1,1 +1,1 @@
-"""The recipes that come with Flatwater; `runs/recipe.py` has their table."""
+"""The recipes that come with Flatwater; `recipe.py` has their table."""

@@ -10,13 +10,13 @@ from matplotlib.ticker import MaxNLocator
 
 from flatwater.config.toml import read_toml
 from flatwater.metrics.reader import known, read_metrics
+from flatwater.recipe import Recipe, recipe_of
 from flatwater.reports.markup import Chart, Html, paragraph, tag
 from flatwater.reports.memory_charts import curve, round_axis
 from flatwater.reports.missing import missing
 from flatwater.reports.records import RunRecords
 from flatwater.reports.results import result_table
 from flatwater.reports.style import write_picture
-from flatwater.runs.recipe import Recipe, recipe_of
 
 PALETTE = (
     ("#64748b", "--quiet"),

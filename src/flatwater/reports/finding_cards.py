@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.reports.markup import Html, tag, text
-from flatwater.runs.findings import GRAVE, headline
+from flatwater.rundir.findings import GRAVE, headline
 from flatwater.units import format_bytes
 
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from flatwater.reports.document import Tile, document, header
 from flatwater.reports.markup import Html, Section, paragraph, table, tag, text
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.listing import RunLine, score_of
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.listing import RunLine, score_of
 from flatwater.units import format_bytes, short_bytes
 
 STATES = ("training", "stopped", "finished", "unreadable")

@@ -7,7 +7,7 @@ from typing import Any
 from flatwater.memory.planner import Plan
 from flatwater.metrics.lines import thinned
 from flatwater.reports.markup import Chart
-from flatwater.runs.statements import (
+from flatwater.rundir.statements import (
     BASE,
     FILES,
     OTHERS,

@@ -5,12 +5,12 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
+from flatwater.recipe import Recipe
 from flatwater.reports.document import Tile, document, header
 from flatwater.reports.markup import Html, tag, text
 from flatwater.reports.records import RunRecords
 from flatwater.reports.sections import sections
-from flatwater.runs.findings import GRAVE
-from flatwater.runs.recipe import Recipe
+from flatwater.rundir.findings import GRAVE
 from flatwater.units import format_bytes, format_duration, short_bytes
 
 ROUNDS_OF_PACE = 8

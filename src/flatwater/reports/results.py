@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from flatwater.recipe import Recipe
 from flatwater.reports.markup import Html, table
-from flatwater.runs.recipe import Recipe
 
 
 def result_table(recipe: Recipe, result: Mapping[str, Any]) -> Html:

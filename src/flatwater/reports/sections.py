@@ -17,7 +17,7 @@ from flatwater.reports.memory_charts import (
 )
 from flatwater.reports.missing import missing
 from flatwater.reports.records import RunRecords
-from flatwater.runs.statements import DEPTH, held_against
+from flatwater.rundir.statements import DEPTH, held_against
 from flatwater.units import format_bytes
 
 MOST_COLUMNS_OF_TIME = 120

@@ -10,7 +10,7 @@ from flatwater.reports.finding_cards import finding_cards
 from flatwater.reports.markup import Chart, Html, Section, paragraph, tag
 from flatwater.reports.watch_charts import kinds_chart, resident_chart
 from flatwater.reports.watch_records import WatchRecords
-from flatwater.runs.findings import GRAVE
+from flatwater.rundir.findings import GRAVE
 from flatwater.units import format_duration, short_bytes
 
 MOST_LETTERS = 60

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatwater.memory.planner import Plan
+from flatwater.mirror.opening import names_at
+from flatwater.recipe import find_recipe
 from flatwater.runs.event_command import check_command
-from flatwater.runs.mirroring import names_at
-from flatwater.runs.recipe import find_recipe
 from flatwater.runs.trackers import check_trackers
 
 

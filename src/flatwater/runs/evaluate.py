@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.errors import RunError
-from flatwater.runs.fetching import at_hand, send_back
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.looks import log_look
+from flatwater.mirror.download import at_hand, send_back
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.looks import log_look
 from flatwater.runs.machine import use_threads
 from flatwater.runs.session import changed, read_config, restore_run
 from flatwater.storage.objects import is_url

@@ -18,7 +18,7 @@ from typing import Any
 from flatwater.errors import ConfigError
 from flatwater.metrics.background import BackgroundSink
 from flatwater.printable import shown
-from flatwater.runs.events import Event
+from flatwater.rundir.events import Event
 
 HEARD = frozenset({"end", "failure", "alarm", "finding", "budget"})
 """Events that the command is run for."""

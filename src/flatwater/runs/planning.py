@@ -16,8 +16,8 @@ from flatwater.memory.planner import Plan, grouped, told
 from flatwater.memory.probes.fork import in_fork
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.process import resident_bytes
+from flatwater.mirror.uploader import OWNER
 from flatwater.runs.config import RunConfig
-from flatwater.runs.mirror import OWNER
 from flatwater.storage.sending import QUEUE_BYTES
 from flatwater.units import format_bytes
 

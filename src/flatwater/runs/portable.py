@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from flatwater import __version__
 from flatwater.errors import ConfigError, DataError, FlatwaterError, RunError
 from flatwater.printable import shown
-from flatwater.runs.recipe import find_recipe
+from flatwater.recipe import find_recipe
 from flatwater.storage.content import fitted, parsed
 from flatwater.storage.directory import write_object
 

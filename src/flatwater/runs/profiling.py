@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from flatwater.errors import ConfigError
 from flatwater.printable import shown
-from flatwater.runs.events import Voice
+from flatwater.rundir.events import Voice
 from flatwater.trainers.loop import Trainer
 from flatwater.units import format_bytes
 

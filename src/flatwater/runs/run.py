@@ -11,7 +11,7 @@ import torch
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.storage.directory import write_object
 

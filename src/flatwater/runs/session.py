@@ -17,21 +17,21 @@ from flatwater.config.toml import from_mapping, read_toml
 from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
+from flatwater.mirror.absent import MirrorLike
+from flatwater.mirror.download import fetch_run
+from flatwater.mirror.opening import mirrored
+from flatwater.recipe import find_recipe, recipe_of
+from flatwater.rundir.events import Listener, RunLog, Voice
+from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
 from flatwater.runs.checking import check_settings
 from flatwater.runs.event_command import EventCommand, check_command
-from flatwater.runs.events import Listener, RunLog, Voice
-from flatwater.runs.facts import changes, facts, versions
-from flatwater.runs.fetching import fetch_run
-from flatwater.runs.folder import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
+from flatwater.runs.fingerprint import changes, facts, versions
 from flatwater.runs.machine import keep_freed_memory, use_threads
-from flatwater.runs.mirroring import mirrored
 from flatwater.runs.profiling import check_profiled
-from flatwater.runs.recipe import find_recipe, recipe_of
+from flatwater.runs.recorder import Round, build_watcher
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trackers import check_trackers
-from flatwater.runs.unmirrored import MirrorLike
-from flatwater.runs.watch import Round, build_watcher
 from flatwater.storage.directory import write_object
 from flatwater.storage.objects import is_url
 from flatwater.trainers.loop import train_
@@ -77,7 +77,7 @@ def start(
         with console.status(READING):
             composed = recipe.compose(config)
         folder = create_folder(run, config.trainer, checked.taken)
-        with locked(folder) as held, mirrored(config, held, voice) as mirror:
+        with locked(folder) as held, mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
             write_config(config, held.config)
             voice.listeners.append(RunLog(held.log))
             lines = "\n".join((describe(composed), *composed.about()))
@@ -142,7 +142,7 @@ def resume(
             use_threads(config.threads)
             listen_(voice, config)
             voice.listeners.append(RunLog(held.log))
-            with mirrored(config, held, voice) as mirror:
+            with mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
                 return _continue(config, held, voice, mirror=mirror, on_round=on_round, profile=profile)
 
 

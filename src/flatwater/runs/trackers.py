@@ -8,8 +8,8 @@ from flatwater.errors import ConfigError
 from flatwater.metrics.background import BackgroundSink, Say
 from flatwater.metrics.config import Tracker
 from flatwater.metrics.sinks import Sink
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig
-from flatwater.runs.folder import RunFolder
 
 EXTRAS: Mapping[Tracker, str] = {"tensorboard": "train", "wandb": "wandb"}
 """What to install for each."""

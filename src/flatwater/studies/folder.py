@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.market import panel_of
 from flatwater.recipes.erl.plan import plan_erl
 from flatwater.recipes.erl.run import ErlRun
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.looks import log_look
 from flatwater.runs.checking import check_settings
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.looks import log_look
 from flatwater.runs.machine import find_device, use_threads
 from flatwater.runs.session import read_config, restore_run
 from flatwater.studies.folds import Fold, configured, find_folds

@@ -11,7 +11,7 @@ from flatwater.errors import ConfigError, MemoryLimitError
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.memory.probes.process import free_cores
 from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.runs.folder import create_folder, write_config
+from flatwater.rundir.layout import create_folder, write_config
 from flatwater.studies.config import MOST_FOLDS, StudyConfig, read_seeds
 from flatwater.studies.folder import StudyFolder
 from flatwater.sweeps.opening import differences

@@ -28,8 +28,8 @@ from flatwater.recipes.erl.comparison import (
     simple_rules,
 )
 from flatwater.recipes.erl.recipe import ERL
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.results import EQUITY, read_result, read_table
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.results import EQUITY, read_result, read_table
 from flatwater.studies.config import StudyConfig
 from flatwater.studies.deflated import Deflated, deflated_sharpe
 from flatwater.studies.folder import StudyFolder

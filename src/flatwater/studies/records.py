@@ -12,7 +12,7 @@ from flatwater.errors import RunError
 from flatwater.metrics.jsonl import is_number
 from flatwater.printable import shown
 from flatwater.regular import RESULT_BYTES, read_regular
-from flatwater.runs.results import EQUITY, read_table
+from flatwater.rundir.results import EQUITY, read_table
 from flatwater.storage.content import parsed
 from flatwater.studies.folder import StudyFolder
 

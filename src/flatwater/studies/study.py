@@ -20,9 +20,9 @@ from flatwater.errors import RunError
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import Record
 from flatwater.recipes.erl.recipe import ERL
+from flatwater.rundir.layout import RunFolder, locked, recorded_rounds
+from flatwater.rundir.results import read_result
 from flatwater.runs.config import mirrored_below
-from flatwater.runs.folder import RunFolder, locked, recorded_rounds
-from flatwater.runs.results import read_result
 from flatwater.runs.signals import Stop, stop_on_signals
 from flatwater.storage.directory import write_object
 from flatwater.studies.folder import StudyFolder
@@ -224,7 +224,7 @@ def write_study(found: Opened, members: Sequence[Member], failed: Mapping[str, s
     Raises:
         RunError: the folder cannot be written, or a run's file is damaged.
     """
-    from flatwater.runs.tables import write_frame  # noqa: PLC0415
+    from flatwater.rundir.tables import write_frame  # noqa: PLC0415
     from flatwater.studies.pooling import as_json, equity_frame, pool  # noqa: PLC0415  (torch: runs end first)
 
     folder, setup = found.folder, found.setup

@@ -11,8 +11,8 @@ from flatwater.errors import ConfigError
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.process import free_cores
+from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.config import RunConfig
-from flatwater.runs.folder import create_folder, write_config
 from flatwater.storage.directory import write_object
 from flatwater.sweeps.folder import SweepFolder
 from flatwater.sweeps.process import ask

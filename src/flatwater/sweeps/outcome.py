@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flatwater.runs.folder import write_config
+from flatwater.rundir.layout import write_config
 from flatwater.runs.signals import Stop
 from flatwater.storage.directory import write_object
 from flatwater.sweeps.folder import SweepFolder

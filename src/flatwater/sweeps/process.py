@@ -14,8 +14,8 @@ from typing import Any, Literal
 from flatwater.errors import FlatwaterError, MemoryLimitError, RunError
 from flatwater.metrics.jsonl import Record
 from flatwater.metrics.lines import Tail, appended_, restarted_
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.listing import state_of
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.listing import state_of
 from flatwater.runs.signals import SAVES, STOP_CODES, Stop
 
 PROGRAM = (sys.executable, "-m", "flatwater.sweeps.trial")

@@ -18,9 +18,9 @@ from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError, RunError
 from flatwater.metrics.figures import short_number
 from flatwater.metrics.jsonl import Record
+from flatwater.recipe import find_recipe
+from flatwater.rundir.layout import RunFolder, locked
 from flatwater.runs.config import mirrored_below
-from flatwater.runs.folder import RunFolder, locked
-from flatwater.runs.recipe import find_recipe
 from flatwater.runs.signals import Stop, stop_on_signals
 from flatwater.sweeps.folder import SweepFolder
 from flatwater.sweeps.opening import Opened, Order, opened

@@ -15,11 +15,11 @@ from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import Record
 from flatwater.metrics.lines import Tail, appended_, restarted_
 from flatwater.metrics.reader import require_numbers
-from flatwater.runs.findings import finding_of
-from flatwater.runs.folder import RunFolder, open_folder
-from flatwater.runs.listing import state_of
-from flatwater.runs.recipe import Recipe, recipe_of, rounds_of
-from flatwater.runs.statements import LedgerLine, alarms_of, line_of, read_plan
+from flatwater.recipe import Recipe, recipe_of, rounds_of
+from flatwater.rundir.findings import finding_of
+from flatwater.rundir.layout import RunFolder, open_folder
+from flatwater.rundir.listing import state_of
+from flatwater.rundir.statements import LedgerLine, alarms_of, line_of, read_plan
 
 HISTORY = 512
 """Rounds of which the curves are drawn."""

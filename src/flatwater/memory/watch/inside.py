@@ -108,8 +108,8 @@ def _enter(pid: int, folder: Path, limit: int | None) -> int:
 
 _SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
 _LIBRARIES = ("sharedlibrary libc.so", "sharedlibrary ld-musl", "sharedlibrary libpython")
-"""Whose symbols gdb reads, where they are there. With those of all libraries it stops a program with torch for 4.7 s, with
-these alone for 0.2 s."""
+"""Whose symbols gdb reads, where they are there. With those of all libraries it stops a program with torch for 4.7 s,
+with these alone for 0.2 s."""
 _LINE = 'try: exec(__import__("pathlib").Path({script!r}).read_text(), {{}})\nexcept OSError: pass\n'
 """Run as a part of `__main__`: it must bind no name there. The file is gone where it is run too late."""
 _SCRIPT = """\

@@ -12,9 +12,9 @@ import polars as pl
 from flatwater.metrics.figures import finite
 from flatwater.panel.panel import Panel
 from flatwater.recipes.erl.score import Score
-from flatwater.runs.facts import versions
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.tables import write_frame
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.tables import write_frame
+from flatwater.runs.fingerprint import versions
 from flatwater.storage.directory import write_object
 from flatwater.trainers.erl.round import ErlTrainer
 

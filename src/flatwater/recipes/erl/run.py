@@ -19,7 +19,7 @@ from flatwater.recipes.erl.result import as_json, write_holdout, write_result
 from flatwater.recipes.erl.score import Contest, Score, score_champion
 from flatwater.recipes.erl.workers import Workers
 from flatwater.replay.stored import refill_
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run

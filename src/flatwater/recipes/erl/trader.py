@@ -28,7 +28,7 @@ from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, not
 from flatwater.recipes.erl.occlusion import NOTHING
 from flatwater.recipes.erl.portable import DEVIATION, MEAN, TraderModule, portable_trader
 from flatwater.recipes.erl.run import ErlRun
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater.storage.content import fitted
 from flatwater.trainers.erl.config import ErlConfig

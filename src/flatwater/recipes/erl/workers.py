@@ -21,7 +21,7 @@ from flatwater.errors import RunError
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.replay.rows import RowReplay, Transitions
-from flatwater.runs.facts import changes, versions
+from flatwater.runs.fingerprint import changes, versions
 from flatwater.state.tree import leaves
 from flatwater.trainers.erl.learn import learning
 from flatwater.trainers.erl.setup import Setup, build_setup

@@ -14,7 +14,7 @@ from flatwater.errors import ConfigError
 from flatwater.nets.mlp import MLPActor
 from flatwater.nets.stack import joined, views
 from flatwater.recipes.evolve.run import EvolveRun
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater.storage.content import fitted
 

@@ -2,8 +2,8 @@
 
 from flatwater.metrics.console import Column, Layout, whole
 from flatwater.metrics.figures import short_seconds
+from flatwater.recipe import Headline, Number, Recipe, later
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.runs.recipe import Headline, Number, Recipe, later
 
 LAYOUT = Layout(
     round="generation",

@@ -9,7 +9,7 @@ from flatwater.envs.split_seeds import NOTES
 from flatwater.envs.worlds import build_teacher
 from flatwater.metrics.figures import finite
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.runs.facts import versions
+from flatwater.runs.fingerprint import versions
 from flatwater.trainers.evolve.round import EvolveTrainer
 
 CHAMPION, RANDOM = "champion", "random"

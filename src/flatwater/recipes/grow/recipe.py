@@ -5,8 +5,8 @@ from typing import Any
 
 from flatwater.metrics.console import Column, Layout, percent
 from flatwater.metrics.figures import short_seconds
+from flatwater.recipe import Headline, Number, Recipe, later
 from flatwater.recipes.grow.config import GrowRunConfig
-from flatwater.runs.recipe import Headline, Number, Recipe, later
 
 LAYOUT = Layout(
     round="batch",

@@ -8,9 +8,9 @@ import polars as pl
 from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
 from flatwater.metrics.figures import finite
 from flatwater.recipes.grow.score import Score, score_policy
-from flatwater.runs.facts import versions
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.tables import write_frame
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.tables import write_frame
+from flatwater.runs.fingerprint import versions
 from flatwater.storage.directory import write_object
 from flatwater.trainers.grow.round import GrowTrainer
 

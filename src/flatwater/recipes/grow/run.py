@@ -15,7 +15,7 @@ from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.result import as_json, write_result
 from flatwater.recipes.grow.score import score_policy
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run

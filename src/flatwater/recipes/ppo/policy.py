@@ -18,7 +18,7 @@ from flatwater.nets.stack import joined, views
 from flatwater.nets.student import Student, rows_of
 from flatwater.nets.student_config import StudentConfig
 from flatwater.recipes.ppo.run import BlocksRun
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater.storage.content import fitted
 from flatwater.trainers.blocks.state import student_of

@@ -2,8 +2,8 @@
 
 from flatwater.metrics.console import Column, Layout, percent
 from flatwater.metrics.figures import short_seconds
+from flatwater.recipe import Headline, Number, Recipe, later
 from flatwater.recipes.ppo.config import PpoRunConfig
-from flatwater.runs.recipe import Headline, Number, Recipe, later
 
 LAYOUT = Layout(
     round="block",

@@ -6,7 +6,7 @@ from flatwater.envs.split_seeds import NOTES
 from flatwater.metrics.figures import finite
 from flatwater.recipes.ppo.config import BlocksRunConfig
 from flatwater.recipes.ppo.score import Score
-from flatwater.runs.facts import versions
+from flatwater.runs.fingerprint import versions
 from flatwater.trainers.blocks.round import BlocksTrainer
 
 

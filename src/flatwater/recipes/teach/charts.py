@@ -3,10 +3,10 @@
 from statistics import median
 
 from flatwater.metrics.reader import known
+from flatwater.recipe import ShownTable
 from flatwater.reports.markup import Chart
 from flatwater.reports.memory_charts import curve, round_axis
 from flatwater.reports.returns_curves import returns_curves
-from flatwater.runs.recipe import ShownTable
 
 LEVELS = {"teacher": "--buy-and-hold", "random": "--random"}
 PARTS = {

@@ -13,7 +13,7 @@ from flatwater.errors import CheckpointError
 from flatwater.learners.blocks import bound_weights, build_learner
 from flatwater.recipes.ppo.policy import TrainedPolicy
 from flatwater.recipes.teach.config import TeachRunConfig
-from flatwater.runs.folder import open_folder
+from flatwater.rundir.layout import open_folder
 from flatwater.state.random import generator
 from flatwater.trainers.blocks.state import student_of
 

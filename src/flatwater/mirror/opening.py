@@ -5,13 +5,13 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.errors import RunError
-from flatwater.runs.config import RunConfig
-from flatwater.runs.events import Voice
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.mirror import GRACE_SECONDS, Mirror
-from flatwater.runs.mirror_sender import MirrorSender
-from flatwater.runs.unmirrored import MirrorLike, Unmirrored
+from flatwater.mirror.absent import MirrorLike, Unmirrored
+from flatwater.mirror.sender import MirrorSender
+from flatwater.mirror.uploader import GRACE_SECONDS, Mirror
+from flatwater.rundir.events import Voice
+from flatwater.rundir.layout import RunFolder
 from flatwater.storage.content import MOST_BYTES, fitted, parsed
 from flatwater.storage.directory import read_whole, write_object
 from flatwater.storage.faults import StoreError
@@ -78,19 +78,25 @@ def names_at(url: str | None) -> frozenset[str]:
 
 
 @contextmanager
-def mirrored(config: RunConfig, folder: RunFolder, voice: Voice) -> Iterator[MirrorLike]:
+def mirrored(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice: Voice) -> Iterator[MirrorLike]:
     """The run's mirror, claimed and locked where the store can be reached.
+
+    Args:
+        base: the URL below which the run is mirrored; None where it is not.
+        keep: which checkpoints stay there.
+        folder: of the run.
+        voice: says how sending stands.
 
     Raises:
         RunError: another run lies at its place, or another process writes there.
         ConfigError: the store refuses.
     """
-    if config.mirror is None:
+    if base is None:
         yield Unmirrored()
         return
-    url, identity = place_of(config.mirror, folder)
+    url, identity = place_of(base, folder)
     objects = open_objects(url, QUICK)
-    mirror = Mirror(lambda step, say: MirrorSender(objects, folder, identity, config.checkpoints, step, say))
+    mirror = Mirror(lambda step, say: MirrorSender(objects, folder, identity, keep, step, say))
     try:
         mirror.sender.connect_()
     except StoreError as fault:

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from flatwater.checkpoints.intact import DamagedError
 from flatwater.checkpoints.remote import FOLDER, fetch_newest, patiently, stored
 from flatwater.errors import CheckpointError, RunError
-from flatwater.runs.folder import BEGINNINGS, RUNS, RunFolder, open_folder
-from flatwater.runs.mirror_sender import CLAIM
-from flatwater.runs.mirroring import write_place
+from flatwater.mirror.opening import write_place
+from flatwater.mirror.sender import CLAIM
+from flatwater.rundir.layout import BEGINNINGS, RUNS, RunFolder, open_folder
 from flatwater.storage.claims import LOCK, is_lock, take
 from flatwater.storage.content import fitted, parsed
 from flatwater.storage.directory import write_object

@@ -16,10 +16,10 @@ from flatwater.errors import ConfigError, FlatwaterError, RunError
 from flatwater.metrics.jsonl import is_number
 from flatwater.metrics.reader import read_metrics
 from flatwater.printable import shown
+from flatwater.recipe import Recipe, recipe_of, rounds_of
 from flatwater.regular import open_regular
-from flatwater.runs.folder import RunFolder, recorded_rounds
-from flatwater.runs.recipe import Recipe, recipe_of, rounds_of
-from flatwater.runs.results import read_result
+from flatwater.rundir.layout import RunFolder, recorded_rounds
+from flatwater.rundir.results import read_result
 
 
 @dataclass(frozen=True)

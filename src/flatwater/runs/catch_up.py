@@ -8,10 +8,10 @@ from pathlib import Path
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.intact import glance
 from flatwater.errors import ConfigError
-from flatwater.runs.folder import locked, open_folder
-from flatwater.runs.mirror import FIRST_PAUSE
-from flatwater.runs.mirror_sender import MirrorSender
-from flatwater.runs.mirroring import place_of, read_place
+from flatwater.mirror.opening import place_of, read_place
+from flatwater.mirror.sender import MirrorSender
+from flatwater.mirror.uploader import FIRST_PAUSE
+from flatwater.rundir.layout import locked, open_folder
 from flatwater.runs.session import read_config
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects

@@ -13,8 +13,8 @@ from threading import Thread
 
 from flatwater.checkpoints.manifest import read_manifest
 from flatwater.errors import CheckpointError, FlatwaterError
-from flatwater.runs.mirror_queue import Queue
-from flatwater.runs.mirror_sender import MirrorSender
+from flatwater.mirror.sender import MirrorSender
+from flatwater.mirror.upload_state import Queue
 from flatwater.storage.claims import LockedError
 
 GRACE_SECONDS = 25.0

@@ -24,7 +24,7 @@ from flatwater.checkpoints.remote import (
 )
 from flatwater.checkpoints.retention import kept
 from flatwater.errors import ConfigError, RunError
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 from flatwater.storage.claims import RENEW_SECONDS, Lock, LockedError, new_token, take
 from flatwater.storage.objects import Objects
 from flatwater.storage.sending import SendBuffer, send_file

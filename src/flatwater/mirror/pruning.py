@@ -12,8 +12,8 @@ from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import is_intact, missing, read_remote, shard_name, stored
 from flatwater.checkpoints.retention import remove_checkpoints
 from flatwater.errors import CheckpointError, FlatwaterError
-from flatwater.runs.fetching import no_run
-from flatwater.runs.folder import locked, open_folder
+from flatwater.mirror.download import no_run
+from flatwater.rundir.layout import locked, open_folder
 from flatwater.storage.claims import take
 from flatwater.storage.objects import is_url, open_objects
 

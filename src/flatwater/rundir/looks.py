@@ -7,7 +7,7 @@ from typing import Any
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.errors import FlatwaterError, RunError
-from flatwater.runs.folder import RunFolder
+from flatwater.rundir.layout import RunFolder
 
 
 def log_look(folder: RunFolder, round_: int) -> str:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 from flatwater.errors import ConfigError
 from flatwater.imported import find_object, import_object
 from flatwater.printable import shown
-from flatwater.runs.folder import RunFolder
 
 if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
     from flatwater.memory.planner import Plan
     from flatwater.metrics.console import Layout
+    from flatwater.rundir.layout import RunFolder
     from flatwater.runs.config import RunConfig
     from flatwater.runs.run import Run
 
@@ -136,7 +136,7 @@ class Recipe:
     sections: Callable[[Any], Mapping[str, Iterator[Any]]] = SECTIONS
     """From a run's records (`reports.records.RunRecords`) to its own parts of the page: title -> blocks. Left out: its
     curves, and the table of its result."""
-    policy: Callable[[Any, RunFolder], Any] | None = None
+    policy: "Callable[[Any, RunFolder], Any] | None" = None
     """From a restored run to what it has trained, to be used by `flatwater.load`. Left out: it cannot be."""
     rebuild: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
     """From the header and the tensors of a .safetensors file back to that policy (`runs/portable.py`). Left out: it is

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from flatwater.errors import FlatwaterError
-from flatwater.runs.fetching import CONFIG
-from flatwater.runs.folder import RunFolder
-from flatwater.runs.listing import RunLine, line_of, unreadable
+from flatwater.mirror.download import CONFIG
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.listing import RunLine, line_of, unreadable
 from flatwater.storage.claims import LOCK, is_lock, is_written
 from flatwater.storage.directory import write_object
 from flatwater.storage.faults import OddNameError, StoreError

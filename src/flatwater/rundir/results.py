@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from flatwater.errors import RunError
 from flatwater.metrics.jsonl import is_number
 from flatwater.printable import shown
+from flatwater.recipe import Recipe
 from flatwater.regular import RESULT_BYTES, read_regular
-from flatwater.runs.recipe import Recipe
 from flatwater.storage.content import parsed
 
 if TYPE_CHECKING:  # a list of runs reads results, and is to be there at once

@@ -17,19 +17,19 @@ from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import Sink, write_all
+from flatwater.mirror.absent import MirrorLike
+from flatwater.recipe import find_recipe
+from flatwater.rundir.events import Voice
+from flatwater.rundir.findings import headline
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
-from flatwater.runs.efforts import Efforts, steps_per_second
-from flatwater.runs.events import Voice
-from flatwater.runs.facts import facts, versions
-from flatwater.runs.findings import headline
-from flatwater.runs.folder import RunFolder
+from flatwater.runs.fingerprint import facts, versions
 from flatwater.runs.machine import release_freed_memory
+from flatwater.runs.phase_timing import Efforts, steps_per_second
 from flatwater.runs.profiling import Profiler
-from flatwater.runs.recipe import find_recipe
 from flatwater.runs.run import Run
 from flatwater.runs.signals import Stop
 from flatwater.runs.trackers import held_bytes, open_trackers
-from flatwater.runs.unmirrored import MirrorLike
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Round:
 
 
 @dataclass
-class RunWatcher:
+class Recorder:
     """Shows, records and saves a run; one for each process that trains it."""
 
     composed: Run
@@ -227,7 +227,7 @@ def build_watcher(
     stop: Stop,
     mirror: MirrorLike,
     on_round: Callable[[Round], object] | None = None,
-) -> RunWatcher:
+) -> Recorder:
     """Open the run's files where its state is: what a killed process recorded beyond that is cut off."""
     at = composed.trainer.progress.round
     with ExitStack() as opened:
@@ -241,7 +241,7 @@ def build_watcher(
         trackers = open_trackers(composed.config, folder, voice.say, resume_at=at)
         for tracker in trackers:
             opened.callback(tracker.close)
-        watcher = RunWatcher(
+        watcher = Recorder(
             composed=composed,
             folder=folder,
             table=table,
