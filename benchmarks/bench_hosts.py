@@ -29,7 +29,7 @@ from torch import Tensor
 
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
 from flatwater.envs.growing.fitting import fit_, losses
-from flatwater.envs.growing.simulator import GrowingEnvs, begin, build_envs, gates_of, net_of, reset_, step_
+from flatwater.envs.growing.simulator import GrowingEnvs, build_envs, gates_of, net_of, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
 from flatwater.envs.growing.stages import Stage
 from flatwater.envs.growing.stream import SEEDLING, draw_weights_, image_numbers, key
@@ -142,10 +142,17 @@ def plant_cycle(envs: GrowingEnvs) -> None:
     callbacks.append(lambda: (envs, len(callbacks)))
 
 
+def another(envs: GrowingEnvs) -> GrowingEnvs:
+    """New envs in the place of these, as many programs build them for every batch."""
+    known = envs.alone
+    envs = build_envs(envs.config, count=len(envs.seed), data=envs.task, device=CPU, net=net_of(envs))
+    envs.alone = known
+    return envs
+
+
 def batches(way: str, size: str) -> dict[str, Any]:
     """In a fresh process: 50 batches, resident memory after each, the peak, and CPU seconds."""
     config = GrowingConfig(
-        env_states="pooled" if way == "pooled" else "fresh",
         steps=1,
         host=HostConfig(channels=SIZES[size]),
         fit=FitConfig(updates=1, batch_size=4),
@@ -159,7 +166,9 @@ def batches(way: str, size: str) -> dict[str, Any]:
     if way != LEAKING:
         keep_freed_memory()
     for batch in range(BATCHES):
-        envs = begin(envs, torch.arange(ENVS) + ENVS * batch)
+        if way != "pooled":
+            envs = another(envs)
+        reset_(envs, torch.arange(ENVS) + ENVS * batch)
         if way == LEAKING:
             plant_cycle(envs)
         step_(envs, germinate)

@@ -19,6 +19,7 @@ from conftest import TINY_GROW
 from rich.console import Console
 
 from flatwater.cli.main import interface_of
+from flatwater.envs.growing.simulator import build_envs, net_of
 from flatwater.mirror.absent import Unmirrored
 from flatwater.recipes.grow.run import GrowRun, compose
 from flatwater.rundir.events import Voice
@@ -31,14 +32,16 @@ CALLBACKS: list[Callable[[], Any]] = []
 
 def plant(run: GrowRun, how: str) -> None:
     envs, callbacks = run.trainer.run.envs, list[Callable[[], Any]]()
+    anew = build_envs(envs.config, count=len(envs.seed), data=envs.task, device=envs.seed.device, net=net_of(envs))
+    anew.alone, run.trainer.run.envs = envs.alone, anew
     callbacks.append(lambda: (envs, len(callbacks)))
     if how == "registry":
         CALLBACKS.extend(callbacks)
 
 
 def main(folder: Path, how: str, rounds: int, options: list[str]) -> None:
-    fresh = ["--env.env-states", "fresh", "--evaluation.every", "1000", "--rounds", str(rounds)]
-    command = interface_of(("train", "grow")).read("train grow", [*TINY_GROW, *fresh, *options])
+    given = ["--evaluation.every", "1000", "--rounds", str(rounds)]
+    command = interface_of(("train", "grow")).read("train grow", [*TINY_GROW, *given, *options])
     run = compose(command.settings())
     if how != "none":
         planted = Phase("plant", lambda: 1, lambda _: plant(run, how))

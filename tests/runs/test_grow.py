@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from conftest import TINY_GROW, entries, records
+from conftest import TINY_GROW, entries
 
 from flatwater.cli.main import main
 from flatwater.envs.growing.stages import Stage
@@ -152,11 +152,18 @@ def test_a_run_of_another_kind_is_refused_as_settings(
     assert not (tmp_path / "new").exists()
 
 
-def test_fresh_env_states_make_the_same_numbers(run: Path, tmp_path: Path) -> None:
-    fresh = tmp_path / "fresh"
-    options = ["--env.env-states", "fresh", "--rounds", "2", "--run", str(fresh)]
-    assert main(["train", "grow", *TINY_GROW, *options]) == 0
-    assert records(run / "metrics.jsonl") == records(fresh / "metrics.jsonl")
+def test_a_folder_with_a_setting_that_is_gone_is_refused_with_the_remedy(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(run, tmp_path / "run"))
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("[env]\n", '[env]\nenv_states = "pooled"\n'))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert main(["resume", str(run), "--rounds", "3"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "env.env_states: is no longer a setting" in said
+    assert "since November 2026. Remove the line" in said
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_a_resumed_run_goes_on_bit_for_bit(run: Path, tmp_path: Path, same: Callable[[Path, Path], None]) -> None:

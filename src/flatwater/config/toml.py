@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from flatwater.config.bounds import check_values
 from flatwater.config.convert import did_you_mean, from_plain, to_plain, wanted
+from flatwater.config.declare import removed_settings
 from flatwater.config.docs import field_docs
 from flatwater.errors import ConfigError
 from flatwater.regular import read_regular
@@ -59,8 +60,8 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
         where: what the values come from, such as a file's name; every error begins with it.
 
     Raises:
-        ConfigError: an unknown field (with the nearest known one), a wrong type, a missing value, or a value that the
-            class itself refuses.
+        ConfigError: an unknown field (with the nearest known one, or what to do without it), a wrong type, a missing
+            value, or a value that the class itself refuses.
     """
     try:
         built = _build(cls, mapping, "")
@@ -76,6 +77,8 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
     values: dict[str, object] = {}
     for name, given in mapping.items():
         dotted = f"{path}.{name}" if path else name
+        if name in removed_settings(cls):
+            raise ConfigError(f"{dotted}: is no longer a setting. {removed_settings(cls)[name]}")
         if name not in known:
             below = ", ".join(f"{path}.{table}.{name}".lstrip(".") for table in known if name in _names(hints[table]))
             hint = f" There is {below}." if below else did_you_mean(name, list(known))

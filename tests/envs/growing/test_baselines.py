@@ -1,13 +1,11 @@
 """The three baselines act within the masks, and differ as they should."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from small import begun, config, do, generator
 
 from flatwater.envs.growing.baselines import BASELINES, STARTS_AT, Baseline
-from flatwater.envs.growing.simulator import begin, masks, step_
+from flatwater.envs.growing.simulator import masks, step_
 from flatwater.envs.growing.spaces import Operation
 from flatwater.envs.growing.stages import Stage
 
@@ -45,17 +43,3 @@ def test_the_heuristic_prunes_a_seed_that_does_not_help() -> None:
     envs.measures.contributions[0, 1] = 1
     envs.measures.contribution[0, 1] = -0.1
     assert act(envs, masks(envs), generator(0))[:, :2].tolist() == [[Operation.PRUNE, 1], [Operation.WAIT, 0]]
-
-
-@pytest.mark.parametrize("env_states", ["pooled", "fresh"])
-def test_pooled_and_fresh_envs_play_the_same_episodes(env_states: str) -> None:
-    chosen = replace(config(steps=4), env_states=env_states)
-    envs, plain = begun(chosen, torch.tensor([1, 2])), begun(config(steps=4), torch.tensor([1, 2]))
-    for episode in range(3):
-        seeds = torch.tensor([7, 8]) + episode
-        before, envs = envs, begin(envs, seeds)
-        plain = begin(plain, seeds)
-        assert (envs is before) is (env_states == "pooled")
-        for _ in range(4):
-            assert torch.equal(do(envs, operation=Operation.GERMINATE), do(plain, operation=Operation.GERMINATE))
-    assert torch.equal(envs.host.weights, plain.host.weights)

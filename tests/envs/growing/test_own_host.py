@@ -1,6 +1,5 @@
 """A host of the user's: many at once are each of them alone; plan, reset and rollback are those of all hosts."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,7 +15,6 @@ from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.own_host import find_host
 from flatwater.envs.growing.simulator import (
     GrowingEnvs,
-    begin,
     build_envs,
     gates_of,
     is_impaired,
@@ -204,14 +202,6 @@ def test_a_used_env_that_was_reset_is_a_new_one(optimizer: str) -> None:
         trace=lambda envs: play(envs, generator(77), settings.steps),
     )
     assert found == []
-
-
-def test_fresh_env_states_have_the_same_host() -> None:
-    envs = begun(replace(config(), env_states="fresh"))
-    again = begin(envs, SEEDS)
-    assert again is not envs
-    assert net_of(again) is net_of(envs)
-    assert torch.equal(again.host.weights, begun(config()).host.weights)
 
 
 def test_no_host_of_the_user_s_is_impaired() -> None:

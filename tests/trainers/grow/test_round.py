@@ -82,17 +82,6 @@ def test_no_tensor_ever_moves(built: Built, host: dict[str, Any]) -> None:
     assert nbytes(trainer.run) == plan
 
 
-def test_fresh_env_states_give_the_same_numbers_in_other_storage(trained: Trained) -> None:
-    (pooled, numbers), (fresh, again) = trained(1), trained(1, {"env.env_states": "fresh"})
-    assert numbers == again
-    held, other = (saved(trainer.run) for trainer in (pooled, fresh))
-    assert differing(held, other) == []
-    assert fresh.run.envs.config.env_states == "fresh"
-    pool = fresh.run.envs
-    do_(fresh, (1, 1, 0))
-    assert fresh.run.envs is not pool
-
-
 @HOSTS
 def test_what_is_planned_is_what_is_held(built: Built, host: dict[str, Any]) -> None:
     meta = torch.device("meta")

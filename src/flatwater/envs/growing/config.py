@@ -90,13 +90,17 @@ class GrowRewardConfig:
     """For the accuracy after the last step."""
 
 
-@config(table="env")
+REMOVED = {
+    "env_states": "Environments are reset in place, as with `pooled`, since November 2026. Remove the line; "
+    "benchmarks/bench_hosts.py measures what `fresh` did."
+}
+"""Settings that there were."""
+
+
+@config(table="env", removed=REMOVED)
 class GrowingConfig:
     """An episode of growing a network."""
 
-    env_states: Literal["pooled", "fresh"] = "pooled"
-    """pooled: envs are built once and reset in place. fresh: built anew for every batch, as many programs do; the same
-    numbers, with two generations in memory while the one follows the other."""
     steps: Annotated[int, Bounds(1, 1 << 16)] = 30
     """Steps of an episode: some optimizer updates, a validation and one operation each."""
     history: Annotated[int, Bounds(1, 1 << 16)] = 4

@@ -156,21 +156,6 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
     envs.host.good.copy_(envs.host.weights)
 
 
-def begin(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> GrowingEnvs:
-    """Envs at the beginning of an episode: these, reset, or with `env_states` fresh new ones in their place.
-
-    Args:
-        envs: of the batch before. Used up: go on with what is returned.
-        seeds: as for `reset_`.
-    """
-    if envs.config.env_states == "fresh":
-        known = envs.alone
-        envs = build_envs(envs.config, count=len(seeds), data=envs.task, device=seeds.device, net=net_of(envs))
-        envs.alone = known
-    reset_(envs, seeds)
-    return envs
-
-
 @torch.no_grad()
 def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     """One operation in each host, some updates, one validation; returns the rewards.

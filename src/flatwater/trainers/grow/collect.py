@@ -6,7 +6,7 @@ from torch import Tensor
 
 from flatwater.envs.growing.lifecycle import Masks
 from flatwater.envs.growing.measures import accuracy_of
-from flatwater.envs.growing.simulator import begin, masks, observe, step_
+from flatwater.envs.growing.simulator import masks, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.learners.ppo import act
@@ -15,12 +15,8 @@ from flatwater.trainers.grow.state import Grow, Setup
 
 
 def begin_(run: Grow, seeds: Int[Tensor, "E"]) -> None:
-    """Start an episode in every environment, with nothing to remember.
-
-    With `env.env_states` fresh, for comparison, the pool is another one from here on: the one place where a run rebinds
-    what it holds.
-    """
-    run.envs = begin(run.envs, seeds)
+    """Start an episode in every environment, with nothing to remember."""
+    reset_(run.envs, seeds)
     run.memory.zero_()
 
 
