@@ -7,7 +7,9 @@ Flatwater with the episodes that choose the champion, for Stable-Baselines3 with
 takes the last. Both then play the same 20 episodes, whose seeds nothing was trained on. `--set NAME=VALUE` gives
 Flatwater other settings than its defaults. `sb3-td3` has Stable-Baselines3's defaults, with the learning rate,
 exploration noise and start that its model zoo gives for the environment; `alike-td3` has Flatwater's layers and batch
-size besides, so that an update costs the same arithmetic.
+size besides, so that an update costs the same arithmetic. `agilerl-td3` (pip install agilerl peft) is AgileRL's
+evolutionary TD3 with as many members as ours, our layers and batch size, an update a step, and the tournament and the
+mutations of its documentation; it is stopped after the evolution in which the seconds are spent, and its elite plays.
 """
 
 import argparse
@@ -38,6 +40,7 @@ from flatwater.trainers.loop import train_
 
 EPISODES = 20
 PLAYERS = [f"{who}-{algorithm}" for algorithm in ("td3", "sac") for who in ("flatwater", "alike", "sb3")]
+AGILE = "agilerl-td3"
 ZOO: dict[str, dict[str, dict[str, Any]]] = {
     "Pendulum-v1": {"td3": {"learning_rate": 1e-3, "learning_starts": 1000}, "sac": {"learning_rate": 1e-3}},
     "HalfCheetah-v5": {"td3": {"learning_rate": 1e-3, "learning_starts": 10_000}, "sac": {"learning_starts": 10_000}},
@@ -122,6 +125,57 @@ def theirs(env: str, algorithm: str, seed: int, seconds: float, *, alike: bool) 
     }
 
 
+def agile(env: str, seed: int, seconds: float) -> dict[str, Any]:
+    """Evolve members of AgileRL for so many CPU seconds; its elite plays."""
+    import agilerl.components.replay_buffer as buffers  # noqa: PLC0415  (the only player that needs it)
+    from agilerl.hpo.mutation import Mutations  # noqa: PLC0415
+    from agilerl.hpo.tournament import TournamentSelection  # noqa: PLC0415
+    from agilerl.training.train_off_policy import train_off_policy  # noqa: PLC0415
+    from agilerl.utils.utils import create_population  # noqa: PLC0415
+
+    own = EvolveRunConfig()
+    members, steps = own.population.size, own.steps
+    world = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make(env)])
+    world.reset(seed=seed)
+    torch.manual_seed(seed)  # noqa: TID251  (its networks are drawn there)
+    np.random.seed(seed)  # noqa: TID251, NPY002  (its noise is drawn there)
+    layers = [own.net.hidden] * own.net.layers
+    population = create_population(
+        "TD3",
+        {"encoder_config": {"hidden_size": layers}, "head_config": {"hidden_size": layers[-1:]}},
+        {"BATCH_SIZE": own.learner.td3.batch_size, "LR_ACTOR": 1e-3, "LR_CRITIC": 1e-3, "LEARN_STEP": 1},
+        world.single_observation_space,
+        world.single_action_space,
+        population_size=members,
+    )
+    memory = buffers.ReplayBuffer(max_size=1_000_000)
+    budget, wanted = Budget(seconds, time.process_time()), 0
+    while not budget.stopping():
+        wanted += steps
+        population, scores = train_off_policy(
+            world, env, "TD3", population, memory, max_steps=wanted, evo_steps=steps, learning_delay=1000,
+            selection_strategy=TournamentSelection(2, elitism=True, population_size=members),
+            mutation=Mutations(0.4, 0.2, 0.2, 0.2, 0.0, 0.2, rand_seed=seed), verbose=False,
+        )  # fmt: skip
+    elite = population[int(np.argmax([each[-1] if isinstance(each, list) else each for each in scores]))]
+    elite.set_training_mode(False)
+    return {
+        "returns": returns(env, lambda seen: scaled(elite, elite.get_action(seen[None]))[0]),
+        "cpu": budget.spent(),
+        "transitions": wanted * members,
+        "updates": max(1, wanted * members - 1000),
+    }
+
+
+def scaled(agent: Any, action: Any) -> Any:  # noqa: ANN401  (of AgileRL)
+    """Its actions within the bounds of the space, as its own loop scales them."""
+    from agilerl.networks.actors import DeterministicActor  # noqa: PLC0415
+
+    given = torch.from_numpy(np.asarray(action))
+    kind = agent.actor.output_activation
+    return DeterministicActor.rescale_action(given, agent.action_low, agent.action_high, kind).numpy()
+
+
 def returns(env: str, act: Callable[[Any], Any]) -> list[float]:
     """What a policy is paid in each of the episodes."""
     world, found = gymnasium.make(env), []
@@ -139,6 +193,8 @@ def play(player: str, env: str, seed: int, seconds: float, settings: Mapping[str
     """One player with one seed, in this process."""
     torch.set_num_threads(1)
     who, _, algorithm = player.partition("-")
+    if player == AGILE:
+        return agile(env, seed, seconds)
     if who != "flatwater":
         return theirs(env, algorithm, seed, seconds, alike=who == "alike")
     return ours(env, algorithm, seed, seconds, settings)

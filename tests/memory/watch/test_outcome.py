@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import LEAK, MIB, rows
 
+from flatwater.memory.diagnose.judge import judge_rest
+from flatwater.memory.series.readings import Growth
+from flatwater.memory.series.slope import Slope
 from flatwater.memory.watch.books import explained_share
-from flatwater.memory.watch.outcome import Outcome, fails, outcome_of
+from flatwater.memory.watch.outcome import Outcome, fails, outcome_of, without_reached
 from flatwater.memory.watch.terminal import lines_of
 
 WATCH = "import sys; from flatwater.cli.main import main; sys.exit(main())"
@@ -201,3 +204,12 @@ def test_the_terminal_reads_the_state() -> None:
         "  try     run it longer.",
         "          try memray.",
     ]
+
+
+def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:
+    """The record was sure of it before a census had seen a table that came at once, on a busy machine."""
+    growing = Growth(60, 400 * MIB, None, Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), "boundary")
+    native = judge_rest("native", growing.whole, growing)
+    leak = replace(native, owner="grow.KEPT", verdict="leak")
+    assert without_reached([leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB) == [leak]
+    assert without_reached([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]

@@ -3,11 +3,12 @@
 One value, made from the readings once. Terminal, page, JSON and exit status read it and decide nothing themselves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.judge import UNEXPLAINED
 from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import Row, growth, rises, settled
@@ -118,6 +119,21 @@ def outcome_of(
         return Outcome("grows")
     gained = rows[-1].resident - rows[0].resident
     return Outcome("settled", gained) if gained >= ENDING.open_bytes else Outcome("flat")
+
+
+def without_reached(known: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:
+    """The findings, without native growth where roots of the program hold what has come.
+
+    A table that comes between two censuses makes the record sure of native growth before a census has seen it.
+
+    Args:
+        known: findings.
+        gained: roots, and the bytes that each holds more than at the beginning.
+        grown: resident bytes.
+    """
+    if sum(size for _, size in gained) < OWNING.explained * grown:
+        return [*known]
+    return [found for found in known if found.owner != UNEXPLAINED["native"][0]]
 
 
 def _known_of(rows: Sequence[Row], censuses: int, *, named: bool) -> tuple[str, ...]:

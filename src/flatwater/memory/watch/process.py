@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.diagnose.judge import CYCLIC
+from flatwater.memory.diagnose.judge import CYCLIC, UNEXPLAINED
 from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
 from flatwater.memory.objects.census import Census
@@ -30,6 +30,7 @@ from flatwater.memory.watch.books import (
     Row,
     converted,
     explained_share,
+    growth,
     growth_of,
     keep_,
     mostly_held,
@@ -41,7 +42,7 @@ from flatwater.memory.watch.books import (
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.measured import Marks, mark_
-from flatwater.memory.watch.outcome import outcome_of
+from flatwater.memory.watch.outcome import outcome_of, without_reached
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import Pages, find_
 from flatwater.memory.watch.reading import Allocator, Rates, read_now
@@ -298,7 +299,15 @@ class ProcessWatch:
         if not known and not unsure and len(self._rows) >= REGULAR and still_grows(self._rows):
             found = mostly_held(self._monitor.conclude(), self._rows)
             known = [self._for_people(each) for each in found]
+        known = self._without_reached(known)
         return [*known, *self._follow(known)]
+
+    def _without_reached(self, known: list[Finding]) -> list[Finding]:
+        """The findings; native growth is among them only where roots do not hold it."""
+        is_native = any(each.owner == UNEXPLAINED["native"][0] for each in known)
+        if not is_native or self._monitor.censuses.took > ENDING.last_census:
+            return known
+        return without_reached(known, self._monitor.gained(), growth(self._rows))
 
     def _follow(self, known: list[Finding]) -> list[Finding]:
         """Where growth has no cause, ask what waits for the collector, and which items keep memory outside of Python.
