@@ -148,17 +148,23 @@ def test_a_worker_that_is_stopped_is_replaced(
     assert killed
 
 
-def test_no_process_is_left_when_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_map_one_market_and_are_gone_when_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
+    files: list[set[str]] = []
     close = Workers.close
 
     def closing(crew: Workers) -> None:
         seen.extend(crew.pids)
+        for pid in (os.getpid(), *crew.pids):
+            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            files.append({line.split()[-1] for line in lines if "/flatwater/markets/" in line})
         close(crew)
 
     monkeypatch.setattr(Workers, "close", closing)
     trained("hindsight", tmp_path / "run", workers=2, rounds=1)
     assert len(seen) == 2
+    assert len(files[1]) == 1, "the market"
+    assert files[1] == files[2] <= files[0]
     for pid in seen:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -46,7 +46,8 @@ def contract(tiny: list[str], *options: str) -> Contract:
 
 def test_a_touched_state_is_owned_whole(tiny: list[str]) -> None:
     found = contract(tiny)
-    assert found.owned_() == nbytes(found.root) == found.plan.owners
+    assert found.owned_() == found.plan.owners
+    assert {**found.owned_(), **found.plan.mapped} == nbytes(found.root)
     statement, grown = found.settle_(1, {})
     assert grown == []
     assert statement.explained > 0.97
@@ -84,6 +85,7 @@ def test_the_ledger_adds_up_in_every_round(tiny: list[str]) -> None:
         parts = ("file_mapped", "base", "owned_bytes", "slack", "unaccounted")
         assert sum(line[part] for part in parts) == line["resident"]
         assert line["owned_bytes"] == plan["total_bytes"]
+        assert line["mapped"] == sum(plan["mapped"].values()) > 0
         assert (line["envs"], line["processes"], line["cuda"]) == (2, family, None)
         assert line["phases"].keys() >= {"evaluate", "validate", "evolve"}
         assert line["phases"]["evaluate"]["steps"] == 1, "one tile plays"

@@ -10,8 +10,9 @@ import torch
 
 from flatwater.algorithms.config import DDPGConfig, HindsightConfig, LearnerConfig, SACConfig, TD3Config
 from flatwater.cli.main import interface_of, main
+from flatwater.envs.trading.market import tensors_of
 from flatwater.memory.probes.process import resident_bytes
-from flatwater.panel.locate import load_panel
+from flatwater.panel.locate import cache_folder, load_panel
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.plan import outline, plan_erl
 from flatwater.recipes.erl.run import compose
@@ -46,7 +47,31 @@ def variants() -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize("changed", variants().values(), ids=variants())
 def test_the_plan_is_what_is_held(config: ErlRunConfig, changed: dict[str, object]) -> None:
     composition = compose(replace(config, **changed))  # type: ignore[arg-type]
-    assert composition.plan.owners == nbytes(composition.trainer.run)
+    assert {**composition.plan.owners, **composition.plan.mapped} == nbytes(composition.trainer.run)
+    assert {path.split(".")[0] for path in composition.plan.mapped} == {"market"}
+
+
+def test_without_a_cache_the_market_is_private_planned_so_and_told(
+    config: ErlRunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(config, workers=2, population=replace(config.population, tile=2))
+    shared = compose(config)
+    folder = cache_folder("markets")
+    monkeypatch.setattr("flatwater.recipes.erl.market.MARKETS", "blocked/below")
+    folder.with_name("blocked").write_text("")
+    assert not plan_erl(config, load_panel(config.panel), CPU).mapped
+    for judged in (True, False):
+        monkeypatch.setattr("flatwater.recipes.erl.plan.can_be_mapped", lambda *_, judged=judged: judged)
+        private = compose(config)
+        assert private.about()[-1].startswith("market: in the memory of each process, as it cannot be kept in a file: ")
+        assert private.plan.owners == {**shared.plan.owners, **shared.plan.mapped}
+        more = [own - without for own, without in zip(private.plan.workers, shared.plan.workers, strict=True)]
+        assert more == [shared.plan.mapped_bytes] * 2
+        for held, mapped in zip(
+            *(tensors_of(run.trainer.run.market).values() for run in (private, shared)), strict=True
+        ):
+            assert torch.equal(held.nan_to_num(-1), mapped.nan_to_num(-1))
+    assert len(shared.about()) == len(private.about()) - 1
 
 
 def test_a_phase_was_tried_out_and_takes_something(config: ErlRunConfig) -> None:

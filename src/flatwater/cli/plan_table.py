@@ -40,6 +40,9 @@ def show_plan(plan: Plan, console: Console) -> None:
     for name, size in shown:
         table.add_row(name, *_cells(size, plan.needed_bytes))
     table.add_row("state, exactly", *_cells(plan.total_bytes, plan.needed_bytes), style="bold", end_section=True)
+    if plan.mapped:
+        row = _cells(plan.mapped_bytes, plan.needed_bytes)
+        table.add_row("mapped, once for all processes", *row, style="dim")
     for name, size in plan.transients.items():
         mark = "" if size < plan.transient_bytes else " (the highest counts)"
         table.add_row(f"while phase {name} works{mark}", *_cells(size, plan.needed_bytes), style="dim")

@@ -33,11 +33,18 @@ class Plan:
     """What to change where it does not fit, with numbers."""
     workers: Sequence[int] = field(default=())
     """Estimated private bytes of each process that computes for the run."""
+    mapped: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of each leaf that is a part of a file, whose pages all processes share; no owner has them."""
 
     @property
     def total_bytes(self) -> int:
-        """The state, whole."""
+        """The state, whole, but for what is mapped."""
         return sum(self.owners.values())
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Of all processes together."""
+        return sum(self.mapped.values())
 
     @property
     def transient_bytes(self) -> int:
@@ -47,7 +54,7 @@ class Plan:
     @property
     def needed_bytes(self) -> int:
         """Resident memory at the highest moment of the run, its workers included."""
-        return self.base_bytes + self.total_bytes + self.transient_bytes + sum(self.workers)
+        return self.base_bytes + self.total_bytes + self.mapped_bytes + self.transient_bytes + sum(self.workers)
 
     @property
     def limit_bytes(self) -> int:
@@ -73,6 +80,7 @@ class Plan:
             "transients": dict(self.transients),
             "base_bytes": self.base_bytes,
             "workers": list(self.workers),
+            "mapped": dict(self.mapped),
             "needed_bytes": self.needed_bytes,
             "limit_bytes": self.limit_bytes,
             "limits": dict(self.limits),

@@ -60,19 +60,25 @@ def file_of(path: str) -> Path:
         raise DataError(f"{path}: the file cannot be read: {wrong} Check the path.") from wrong
 
 
-def cache_folder() -> Path:
-    """Where imported and synthetic panels are kept. It can be deleted at any time."""
+def cache_folder(kind: str = "panels") -> Path:
+    """Where imported and synthetic panels are kept, or what follows from panels. It can be deleted at any time."""
     chosen = os.environ.get("XDG_CACHE_HOME")
-    return (Path(chosen) if chosen else Path.home() / ".cache") / "flatwater" / "panels"
+    return (Path(chosen) if chosen else Path.home() / ".cache") / "flatwater" / kind
+
+
+def name_in_cache(origin: str, *packages: str) -> str:
+    """A name for what follows from `origin` and from the code of these packages."""
+    digest = hashlib.sha256(origin.encode())
+    for package in packages:
+        for module in sorted(files(package).iterdir(), key=lambda entry: entry.name):
+            if module.name.endswith(".py"):
+                digest.update(module.read_bytes())
+    return digest.hexdigest()[:32]
 
 
 def _cached(origin: str, make: Callable[[], Panel]) -> Panel:
     """The stored panel that follows from `origin` and from this package's code; made and stored if it is not there."""
-    digest = hashlib.sha256(origin.encode())
-    for module in sorted(files("flatwater.panel").iterdir(), key=lambda entry: entry.name):
-        if module.name.endswith(".py"):
-            digest.update(module.read_bytes())
-    stored = cache_folder() / f"{digest.hexdigest()[:32]}.safetensors"
+    stored = cache_folder() / f"{name_in_cache(origin, 'flatwater.panel')}.safetensors"
     if stored.is_file():
         try:
             return open_panel(stored)

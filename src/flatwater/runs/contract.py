@@ -65,8 +65,10 @@ class Contract:
 
     def owned_(self) -> dict[str, int]:
         """Bytes of RAM that each leaf has now: what lies on another device has none."""
-        held = nbytes(self.root)
+        held = {path: size for path, size in nbytes(self.root).items() if path not in self.plan.mapped}
         for leaf in leaves(self.root):
+            if leaf.path in self.plan.mapped:
+                continue
             if on_device(leaf.value):
                 held[leaf.path] = 0
             elif held[leaf.path] >= _WEIGHED_PAGES and leaf.path not in self.full:
@@ -132,6 +134,7 @@ class Contract:
             "peak": peak,
             "processes": family.count,
             "workers": self.elsewhere(),
+            "mapped": self.plan.mapped_bytes,
             "cuda": device_totals(self.device),
             "envs": envs,
             "threads": threads(),

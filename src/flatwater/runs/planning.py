@@ -6,7 +6,7 @@ tensors alive at once while the phase runs on the meta device; the ledger of the
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TypeVar
 
 import torch
@@ -43,6 +43,7 @@ def planned(
     config: RunConfig,
     device: torch.device,
     workers: Sequence[int] = (),
+    mapped: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """The plan of a run.
 
@@ -52,6 +53,7 @@ def planned(
         config: its budget is the run's.
         device: where the run will compute: its memory is what counts.
         workers: bytes of the state of each process that computes besides.
+        mapped: bytes by path of what no process has for itself.
 
     Raises:
         ConfigError: a phase refuses the configuration.
@@ -67,6 +69,7 @@ def planned(
         limits=device_limits(device),
         budget=config.budget_bytes,
         workers=[WORKER_BYTES + held + highest for held in workers],
+        mapped=mapped,
     )
 
 

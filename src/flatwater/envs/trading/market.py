@@ -4,6 +4,9 @@ A row is usable for an instrument where its close is finite and positive. On oth
 high: nothing can be bought, no target can be met, and open positions keep the value of the last usable close.
 """
 
+from collections.abc import Mapping
+from dataclasses import fields
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -65,6 +68,16 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
         last_day=torch.from_numpy(last_rows(usable)).to(device),
         investable=torch.from_numpy(np.array(panel.investable, dtype=np.int64)).to(device),
     )
+
+
+def tensors_of(market: Market) -> dict[str, Tensor]:
+    """Its fields, contiguous."""
+    return {f.name: getattr(market, f.name) for f in fields(market)} | {"high": market.high.T}
+
+
+def market_from(tensors: Mapping[str, Tensor]) -> Market:
+    """The market with these fields."""
+    return Market(**(dict(tensors) | {"high": tensors["high"].T}))
 
 
 def outline_market(*, columns: int, days: int, features: int, investable: int, device: torch.device) -> Market:

@@ -1,20 +1,27 @@
 """The panel of a run, and the market that its traders see: the same in the run's own process and in every worker."""
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from shutil import disk_usage
 from typing import Any
 
+import numpy as np
 import torch
 
-from flatwater.envs.trading.market import Market, build_market
+from flatwater.envs.trading.market import Market, build_market, market_from, tensors_of
 from flatwater.errors import DataError
 from flatwater.panel.extending import difference
-from flatwater.panel.locate import cached_panel, load_panel
+from flatwater.panel.locate import cache_folder, cached_panel, load_panel, name_in_cache
+from flatwater.panel.mapped import mapped
 from flatwater.panel.normalise import observation_panel, statistics
 from flatwater.panel.panel import Panel, first_days
 from flatwater.panel.splits import Splits, split_days
 from flatwater.recipes.erl.config import ErlRunConfig
+
+MARKETS = "markets"
+"""The cache's folder of what normalised markets are mapped from."""
 
 
 def panel_of(config: ErlRunConfig) -> Panel:
@@ -65,11 +72,39 @@ def _own_panel(was: ErlRunConfig, mark: str, days: int) -> Panel | None:
     return cached_panel(mark)
 
 
-def market_of(config: ErlRunConfig, panel: Panel, device: torch.device) -> tuple[Market, Splits]:
-    """Prices and normalised observations, and how the days are shared out. Statistics are of training days alone."""
+@dataclass(frozen=True)
+class Ground:
+    """What traders play on."""
+
+    market: Market
+    splits: Splits
+    """How the days are shared out."""
+    private: str
+    """Why the market lies in the memory of this process alone; empty where all processes map the same file."""
+
+
+def market_of(config: ErlRunConfig, panel: Panel, device: torch.device) -> Ground:
+    """Prices and normalised observations, mapped where that can be. Statistics are of training days alone."""
     splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
     features = config.observation_features
-    stats = statistics(panel, features, range(splits.train.stop))
-    observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
-    observation_panel(panel, features, stats, observations)
-    return build_market(panel, observations, device), splits
+
+    def make() -> Market:
+        stats = statistics(panel, features, range(splits.train.stop))
+        observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
+        observation_panel(panel, features, stats, observations)
+        return build_market(panel, observations, device)
+
+    if device.type != "cpu":
+        return Ground(make(), splits, "it lies on the device")
+    machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
+    origin = repr((panel.fingerprint, features, splits.train.stop, *machine))
+    place = cache_folder(MARKETS) / name_in_cache(origin, "flatwater.panel", "flatwater.envs.trading")
+    tensors, private = mapped(place, lambda: tensors_of(make()))
+    return Ground(market_from(tensors), splits, private)
+
+
+def can_be_mapped(device: torch.device, size: int) -> bool:
+    """Whether a market of that many bytes will probably be mapped, judged by its device and the cache's folder."""
+    folder = cache_folder(MARKETS)
+    folder = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
+    return device.type == "cpu" and os.access(folder, os.W_OK | os.X_OK) and disk_usage(folder).free > size

@@ -16,6 +16,7 @@ from flatwater.panel.features import find_features
 from flatwater.panel.panel import Panel
 from flatwater.panel.splits import check_episode, split_days
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.market import can_be_mapped
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.config import replay_capacity
@@ -23,14 +24,18 @@ from flatwater.trainers.erl.crew import Here
 from flatwater.trainers.erl.setup import Setup, build_setup, learns_from_outcomes
 from flatwater.trainers.erl.state import Erl, build_erl
 
+MARKET = "market"
+"""Its place in the state."""
 
-def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
+
+def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, private: bool | None = None) -> Plan:
     """What a run with this configuration on this panel will hold.
 
     Args:
         config: the run's; `budget` is taken from it.
         panel: only its sizes are read.
         device: where the run will compute: its memory is what counts.
+        private: whether the market is no mapped file; left out, that is judged.
 
     Raises:
         ConfigError: the configuration does not fit the panel.
@@ -38,11 +43,16 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device) -> Plan:
     """
     find_features(config.observation_features, panel.features)
     setup, run = outline(config, panel)
-    owners = nbytes(run)
+    owners, market = nbytes(run), {f"{MARKET}.{path}": size for path, size in nbytes(run.market).items()}
+    if private is None:
+        private = not can_be_mapped(device, sum(market.values()))
+    mapped = {} if private else market
+    owners = {path: size for path, size in owners.items() if path not in mapped}
     workers = [
-        sum(nbytes(build_erl(replace(setup, share=span), run.market)).values()) for span in dealt(setup, config.workers)
+        sum(nbytes(build_erl(replace(setup, share=span), run.market)).values()) - sum(mapped.values())
+        for span in dealt(setup, config.workers)
     ]
-    plan = planned(owners, lambda: transients(setup, run), config=config, device=device, workers=workers)
+    plan = planned(owners, lambda: transients(setup, run), config=config, device=device, workers=workers, mapped=mapped)
     if plan.fits:
         return plan
     smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, panel)[1]))

@@ -39,6 +39,8 @@ class ErlRun(Run):
     plan: Plan
     trainer: ErlTrainer
     panel: Panel
+    private: str
+    """Why the market is no mapped file."""
 
     @property
     def setup(self) -> Setup:
@@ -62,7 +64,10 @@ class ErlRun(Run):
         dates, splits = self.panel.dates, self.setup.splits
         parts = (("to learn", splits.train), ("walk-forward", splits.validation), ("holdout", splits.holdout))
         days = (f"{len(days):,} {name} (to {dates[days.stop - 1]})" for name, days in parts)
-        return f"features: {', '.join(self.config.observation_features)}", f"days: {', '.join(days)}"
+        lines = [f"features: {', '.join(self.config.observation_features)}", f"days: {', '.join(days)}"]
+        if self.private and self.device.type == "cpu":
+            lines.append(f"market: in the memory of each process, as it cannot be kept in a file: {self.private}")
+        return lines
 
     def data(self) -> dict[str, Any]:
         """The panel, by its content."""
@@ -150,12 +155,16 @@ def compose(config: ErlRunConfig) -> ErlRun:
     plan = plan_erl(config, panel, device)
     if not config.start_over_budget:
         refuse(plan)
-    market, splits = market_of(config, panel, device)
-    setup = build_setup(config, market, splits, device)
-    run = allocated(lambda: build_erl(setup, market), plan)
+    ground = market_of(config, panel, device)
+    if bool(plan.mapped) == bool(ground.private):  # not as the plan judged
+        plan = plan_erl(config, panel, device, private=bool(ground.private))
+        if not config.start_over_budget:
+            refuse(plan)
+    setup = build_setup(config, ground.market, ground.splits, device)
+    run = allocated(lambda: build_erl(setup, ground.market), plan)
     count = len(plan.workers)
     crew: Crew = Workers(config, setup, run, panel.fingerprint, count) if count else Here(setup, run)
-    return ErlRun(config, plan, build_trainer(setup, run, crew), panel)
+    return ErlRun(config, plan, build_trainer(setup, run, crew), panel, ground.private)
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:

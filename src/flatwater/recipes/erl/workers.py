@@ -62,9 +62,9 @@ class Desk:
             raise RunError(f"the panel {given.config.panel} is another one than when the run began")
         if others := changes(given.versions):
             raise RunError(f"a worker would compute other numbers than the run: {'; '.join(others)}")
-        market, splits = market_of(given.config, panel, here)
-        self._setup = build_setup(given.config, market, splits, here, given.share)
-        self._run = build_erl(self._setup, market)
+        ground = market_of(given.config, panel, here)
+        self._setup = build_setup(given.config, ground.market, ground.splits, here, given.share)
+        self._run = build_erl(self._setup, ground.market)
         self._learning = learning(self._setup, self._run)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
