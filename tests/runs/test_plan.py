@@ -52,7 +52,7 @@ def test_the_plan_is_what_is_held(config: ErlRunConfig, changed: dict[str, objec
 
 
 def test_without_a_cache_the_market_is_private_planned_so_and_told(
-    config: ErlRunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: ErlRunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(config, workers=2, population=replace(config.population, tile=2))
     shared = compose(config)
@@ -67,9 +67,8 @@ def test_without_a_cache_the_market_is_private_planned_so_and_told(
         assert private.plan.owners == {**shared.plan.owners, **shared.plan.mapped}
         more = [own - without for own, without in zip(private.plan.workers, shared.plan.workers, strict=True)]
         assert more == [shared.plan.mapped_bytes] * 2
-        for held, mapped in zip(
-            *(tensors_of(run.trainer.run.market).values() for run in (private, shared)), strict=True
-        ):
+        for name, mapped in tensors_of(shared.trainer.run.market).items():
+            held = tensors_of(private.trainer.run.market)[name]
             assert torch.equal(held.nan_to_num(-1), mapped.nan_to_num(-1))
     assert len(shared.about()) == len(private.about()) - 1
 
