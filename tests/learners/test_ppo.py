@@ -10,7 +10,7 @@ from flatwater.errors import ConfigError
 from flatwater.learners.losses import clipped_loss
 from flatwater.learners.ppo import act, assess_, build_ppo, make_update, ppo_columns, read_ppo_
 from flatwater.learners.ppo_config import PPOConfig
-from flatwater.nets.heads import Heads
+from flatwater.nets.actions import Operations
 from flatwater.nets.policy import RecurrentPolicy, absorb_
 from flatwater.rollouts.block import build_rollout, write_
 from flatwater.state.tree import leaves
@@ -19,9 +19,9 @@ CPU = torch.device("cpu")
 STEPS, ENVS = 4, 32
 CONFIG = PPOConfig(lr=5e-3, minibatches=2)
 
-HEADS = Heads(choices=(2, 3), relevant=torch.tensor([[False, False], [True, False]]), floor=0.1)
+ACTIONS = Operations(choices=(2, 3), relevant=torch.tensor([[False, False], [True, False]]), floor=0.1)
 """WAIT or NAME(cue); a second head never matters. NAME is legal in the last step only, and is then the only choice."""
-POLICY = RecurrentPolicy(obs=3, hidden=16, cells=16, heads=HEADS)
+POLICY = RecurrentPolicy(obs=3, hidden=16, cells=16, outputs=ACTIONS.outputs)
 
 
 class Task:
@@ -30,9 +30,9 @@ class Task:
     def __init__(self, seed: int, config: PPOConfig = CONFIG) -> None:
         self.config = config
         self.learner = build_ppo(POLICY, envs=ENVS, rng=torch.Generator().manual_seed(seed), device=CPU)
-        self.rollout = build_rollout(ppo_columns(POLICY), steps=STEPS, batch=ENVS, device=CPU)
+        self.rollout = build_rollout(ppo_columns(POLICY, ACTIONS), steps=STEPS, batch=ENVS, device=CPU)
         self.rng = torch.Generator().manual_seed(seed + 1000)
-        self.update_ = make_update(config, POLICY, self.learner, self.rollout)
+        self.update_ = make_update(config, POLICY, ACTIONS, self.learner, self.rollout)
 
     def play_(self, *, remembers: bool = True, paid: float = 1.0) -> float:
         """One episode of each environment into the rollout; the share of cues that were named."""
@@ -41,7 +41,7 @@ class Task:
         for t in range(STEPS):
             last = t == STEPS - 1
             obs, legal = observation(cue, t), legality(last=last)
-            acted = act(POLICY, self.learner, obs=obs, legal=legal, memory=memory, rng=self.rng)
+            acted = act(POLICY, ACTIONS, self.learner, obs=obs, legal=legal, memory=memory, rng=self.rng)
             memory = acted.memory if remembers else torch.zeros_like(memory)
             named = (acted.action[:, 1] == cue).float()
             reward = paid * named if last else torch.zeros(ENVS)

@@ -6,14 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch.distributions import Categorical as TorchCategorical
-from torch.distributions import Independent, Normal
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import interface_of, main
-from flatwater.nets.actions import Choices, MultiChoice, Numbers
-from flatwater.nets.heads import Heads, judge
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
 
@@ -123,49 +118,3 @@ def test_it_learns(env: str, rounds: int, least: float) -> None:
 def test_what_is_no_environment_is_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ppo", *TINY, "--env", env]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_a_choice_is_that_of_the_heads_and_of_torch() -> None:
-    logits, action = torch.randn(3, 5, 4, generator=rng(0)), torch.randint(4, (3, 5), generator=rng(1))
-    found = Choices(4).given(logits)
-    heads = Heads(choices=(), relevant=torch.zeros(4, 0, dtype=torch.bool), floor=0.0)
-    known = judge(heads, logits, torch.ones_like(logits, dtype=torch.bool), action.unsqueeze(-1))
-    assert torch.equal(found.log_prob(action), known.log_prob)
-    assert torch.equal(found.entropy(), known.entropy)
-    wanted = TorchCategorical(logits=logits)
-    assert torch.allclose(found.log_prob(action), wanted.log_prob(action))
-    assert torch.allclose(found.entropy(), wanted.entropy())
-
-
-def test_choices_at_once_are_independent_ones() -> None:
-    logits, sizes = torch.randn(7, 9, generator=rng(0)), (2, 4, 3)
-    actions = MultiChoice(sizes)
-    found, action = actions.given(logits), torch.stack([torch.randint(n, (7,), generator=rng(n)) for n in sizes], -1)
-    wanted = [TorchCategorical(logits=part) for part in logits.split(sizes, -1)]
-    log_prob = torch.stack([each.log_prob(action[:, n]) for n, each in enumerate(wanted)]).sum(0)
-    assert torch.allclose(found.log_prob(action), log_prob)
-    assert torch.allclose(found.entropy(), torch.stack([each.entropy() for each in wanted]).sum(0))
-    assert torch.equal(found.likeliest(), torch.stack([each.probs.argmax(-1) for each in wanted], -1))
-    noise = torch.zeros(7, actions.noise)
-    drawn = torch.stack([found.draw(actions.noise_(noise, each)) for each in [rng(2)] for _ in range(4000)])
-    for n, each in enumerate(wanted):
-        shares = torch.nn.functional.one_hot(drawn[..., n], sizes[n]).float().mean(0)
-        assert torch.allclose(shares, each.probs, atol=0.03)
-
-
-def test_numbers_are_those_of_torch() -> None:
-    given, action = torch.randn(7, 4, generator=rng(0)), torch.randn(7, 2, generator=rng(1))
-    actions, noise = Numbers(((-1, 3), (0, 10)), torch.device("cpu")), torch.zeros(7, 2)
-    found = actions.given(given)
-    mean = torch.tensor([1.0, 5.0]) + torch.tensor([2.0, 5.0]) * given[:, :2]
-    wanted = Independent(Normal(mean, given[:, 2:].clamp(-5, 2).exp() * torch.tensor([2.0, 5.0])), 1)
-    assert torch.allclose(found.log_prob(action), wanted.log_prob(action), atol=1e-5)
-    assert torch.allclose(found.entropy(), wanted.entropy(), atol=1e-5)
-    assert torch.equal(found.likeliest(), mean)
-    drawn = torch.stack([found.draw(actions.noise_(noise, each)) for each in [rng(2)] for _ in range(4000)])
-    assert torch.allclose(drawn.mean(0), mean, atol=0.2 * float(wanted.stddev.max()))
-    assert torch.allclose(drawn.std(0), wanted.stddev, rtol=0.1)
-
-
-def rng(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)

@@ -17,7 +17,7 @@ from flatwater.learners.losses import clipped_loss
 from flatwater.learners.ppo_config import PPOConfig
 from flatwater.learners.returns import gae
 from flatwater.learners.sequences import bind_update, read_sums_
-from flatwater.nets.heads import judge, likeliest, sample
+from flatwater.nets.actions import Operations
 from flatwater.nets.policy import Normaliser, RecurrentPolicy, Weights, build_normaliser, normalise
 from flatwater.nets.stack import init_
 from flatwater.rollouts.block import Column, Rollout
@@ -64,12 +64,12 @@ def build_ppo(policy: RecurrentPolicy, *, envs: int, rng: torch.Generator, devic
     )
 
 
-def ppo_columns(policy: RecurrentPolicy) -> dict[str, Column]:
+def ppo_columns(policy: RecurrentPolicy, actions: Operations) -> dict[str, Column]:
     """What a rollout keeps of each step: the collector writes all but the last two."""
     return {
         "obs": Column((policy.obs,)),
-        "legal": Column((policy.heads.outputs,), torch.bool),
-        "action": Column((1 + len(policy.heads.choices),), torch.int64),
+        "legal": Column((actions.outputs,), torch.bool),
+        "action": Column((1 + len(actions.choices),), torch.int64),
         "log_prob": Column(),
         "value": Column(),
         "reward": Column(),
@@ -95,6 +95,7 @@ class Acted:
 @torch.no_grad()
 def act(
     policy: RecurrentPolicy,
+    actions: Operations,
     learner: PPOLearner,
     *,
     obs: Float[Tensor, "B O"],
@@ -104,9 +105,12 @@ def act(
 ) -> Acted:
     """Draw an action on each observation, after what is remembered; without a generator, take the likeliest."""
     seen = policy(policy.weights(learner.block), normalise(learner.normaliser, obs).unsqueeze(0), memory)
-    logits = seen.logits[0]
-    action = likeliest(policy.heads, logits, legal) if rng is None else sample(policy.heads, logits, legal, rng)
-    return Acted(action, judge(policy.heads, logits, legal, action).log_prob, seen.value[0], seen.memory)
+    given = actions.given(seen.logits[0], legal)
+    if rng is None:
+        action = given.likeliest()
+    else:
+        action = given.draw(actions.noise_(obs.new_empty(len(obs), actions.noise), rng))
+    return Acted(action, given.log_prob(action), seen.value[0], seen.memory)
 
 
 def assess_(rollout: Rollout, config: PPOConfig) -> None:
@@ -122,7 +126,7 @@ def assess_(rollout: Rollout, config: PPOConfig) -> None:
 
 
 def make_update(
-    config: PPOConfig, policy: RecurrentPolicy, learner: PPOLearner, rollout: Rollout
+    config: PPOConfig, policy: RecurrentPolicy, actions: Operations, learner: PPOLearner, rollout: Rollout
 ) -> Callable[[int], None]:
     """Bind an update to the learner's storage.
 
@@ -133,7 +137,7 @@ def make_update(
 
     def loss(weights: Weights, columns: Mapping[str, Tensor], envs: Int[Tensor, "b"]) -> tuple[Tensor, list[Tensor]]:
         batch = {name: column.index_select(1, envs) for name, column in columns.items()}
-        return _loss(config, policy, weights, normalise(learner.normaliser, batch["obs"]), batch)
+        return _loss(config, policy, actions, weights, normalise(learner.normaliser, batch["obs"]), batch)
 
     return bind_update(config, policy.layout, learner, loss, {name: rollout[name] for name in LEARNED_FROM})
 
@@ -141,9 +145,10 @@ def make_update(
 LEARNED_FROM = ("obs", "legal", "action", "log_prob", "advantage", "returns")
 
 
-def _loss(
+def _loss(  # noqa: PLR0917  (a loss reads them all)
     config: PPOConfig,
     policy: RecurrentPolicy,
+    actions: Operations,
     weights: Weights,
     obs: Float[Tensor, "T b O"],
     batch: Mapping[str, Tensor],
@@ -151,11 +156,11 @@ def _loss(
     """The loss, and what METRICS names before the gradient's norm."""
     empty = obs.new_zeros(2, obs.shape[1], policy.cells)
     seen = policy(weights, obs, empty)
-    now = judge(policy.heads, seen.logits, batch["legal"], batch["action"])
-    log_ratio = now.log_prob - batch["log_prob"]
+    now = actions.given(seen.logits, batch["legal"])
+    log_ratio = now.log_prob(batch["action"]) - batch["log_prob"]
     policy_loss = clipped_loss(log_ratio, batch["advantage"], config.clip).mean()
     value_loss = (seen.value - batch["returns"]).square().mean()
-    entropy = now.entropy.mean()
+    entropy = now.entropy().mean()
     with torch.no_grad():
         kl = (log_ratio.expm1() - log_ratio).mean()
         clipped = (log_ratio.exp() - 1).abs().gt(config.clip).float().mean()

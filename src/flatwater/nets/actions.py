@@ -1,7 +1,10 @@
-"""What a policy's numbers say of an action: a choice from a list, several choices at once, or a vector of numbers.
+"""What a policy's numbers say of an action: one choice or several, an operation and what it needs to know, or numbers.
 
 All have the same face: how many numbers the policy gives (`outputs`), and what they make of them (`given`): a
 distribution, from which an action is drawn, which has a likeliest one, and which sees one that was drawn.
+
+Where actions are chosen, a row of `legal` of the same form as the logits says what may be: what is illegal has
+probability 0, is never drawn, and gets a gradient of exactly 0.
 """
 
 from abc import ABC, abstractmethod
@@ -11,9 +14,12 @@ from math import log, tau
 from typing import Protocol
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+NEVER = -1e9
+"""The logit of what is illegal. exp of it is exactly 0 beside any legal choice; -inf would put NaN into gradients where
+nothing is legal, in lists that do not matter."""
 LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION = -5.0, 2.0
 """Deviations are kept within exp of these, of half a number's range: beyond that a gradient says nothing."""
 
@@ -39,7 +45,7 @@ class Distribution(Protocol):
 
 
 class FromLogits(ABC):
-    """Positions in lists, drawn by one exponential number for each logit."""
+    """Positions in lists, drawn by exponential numbers."""
 
     free = 0
     """Numbers of the policy that no observation moves."""
@@ -59,6 +65,11 @@ class FromLogits(ABC):
         return out.exponential_(generator=rng)
 
 
+def masked(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None) -> Float[Tensor, "*N R"]:
+    """The logits, with `NEVER` for what is illegal."""
+    return logits if legal is None else logits.masked_fill(~legal, NEVER)
+
+
 @dataclass(frozen=True)
 class Choices(FromLogits):
     """One of a list: an action is a position in it, int64 [*N]."""
@@ -71,9 +82,9 @@ class Choices(FromLogits):
         """Logits."""
         return self.size
 
-    def given(self, logits: Float[Tensor, "*N R"]) -> Distribution:
+    def given(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
         """What the policy's numbers say."""
-        return Categorical(logits.log_softmax(-1))
+        return Categorical(masked(logits, legal).log_softmax(-1))
 
 
 @dataclass(frozen=True)
@@ -83,7 +94,10 @@ class Categorical:
     log_p: Float[Tensor, "*N R"]
 
     def draw(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N"]:
-        """A race of exponential clocks: p / e is largest with probability p (see `nets.heads`)."""
+        """A race of exponential clocks: p / e is largest with probability p, and what has probability 0 never wins.
+
+        torch.multinomial draws in the same way, but waits for the device to check its argument.
+        """
         return (self.log_p.exp() / noise).argmax(-1)
 
     def likeliest(self) -> Int[Tensor, "*N"]:
@@ -111,9 +125,10 @@ class MultiChoice(FromLogits):
         """Logits, those of one list after those of the other."""
         return sum(self.sizes)
 
-    def given(self, logits: Float[Tensor, "*N R"]) -> Distribution:
+    def given(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
         """What the policy's numbers say."""
-        return Joint(tuple(Categorical(part.log_softmax(-1)) for part in logits.split_with_sizes(self.sizes, -1)))
+        lists = masked(logits, legal).split_with_sizes(self.sizes, -1)
+        return Joint(tuple(Categorical(part.log_softmax(-1)) for part in lists))
 
 
 @dataclass(frozen=True)
@@ -139,6 +154,112 @@ class Joint:
     def entropy(self) -> Float[Tensor, "*N"]:
         """Of all choices together."""
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+
+@dataclass(frozen=True)
+class Operations(FromLogits):
+    """An operation, and further choices of which only some matter for it: an action is int64 [*N, 1 + H].
+
+    Each further choice has logits and legal ones of its own *for every operation*, since the slot to prune is not the
+    slot to plant in. All of them lie side by side in one row, and a mask of what is legal has the same form:
+
+        [ operation: O | first choice: O x C1 | second choice: O x C2 | ... ]
+    """
+
+    choices: tuple[int, ...]
+    """Length of each further list."""
+    relevant: Bool[Tensor, "O H"]
+    """Which further choices matter for an operation."""
+    floor: float = 0.0
+    """The operation is drawn from a mixture with the uniform distribution over legal ones, of this weight, so that none
+    of them dies out: a legal operation among n has at least this probability over n."""
+
+    @property
+    def operations(self) -> int:
+        """O."""
+        return len(self.relevant)
+
+    @property
+    def outputs(self) -> int:
+        """Logits, and numbers in a mask."""
+        return self.operations * (1 + sum(self.choices))
+
+    @property
+    def noise(self) -> int:
+        """Random numbers that an action is drawn from."""
+        return self.operations + sum(self.choices)
+
+    def given(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
+        """What the policy's numbers say.
+
+        Args:
+            logits: of all parts.
+            legal: at least one operation, and one choice from each list that matters for a legal one; None for all.
+        """
+        sizes = [self.operations, *(self.operations * size for size in self.choices)]
+        first, *further = masked(logits, legal).split_with_sizes(sizes, -1)
+        tables = [part.view(*part.shape[:-1], self.operations, -1).log_softmax(-1) for part in further]
+        allowed = None if legal is None else legal[..., : self.operations]
+        operation = Categorical(_floored(first.log_softmax(-1), allowed, self.floor))
+        return Conditional(operation, tuple(Categorical(table) for table in tables), self.relevant)
+
+
+def _floored(log_p: Float[Tensor, "*N O"], legal: Bool[Tensor, "*N O"] | None, floor: float) -> Float[Tensor, "*N O"]:
+    """log((1 - floor) p + floor / n) of n legal operations."""
+    if floor == 0:
+        return log_p
+    if legal is None:
+        legal = torch.ones_like(log_p, dtype=torch.bool)
+    uniform = log(floor) - legal.sum(-1, keepdim=True, dtype=log_p.dtype).clamp(min=1).log()
+    return torch.logaddexp(log_p + log(1 - floor), uniform.where(legal, NEVER))
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A distribution over operations, and for each of them one over each further list."""
+
+    operation: Categorical
+    """[*N, O]."""
+    further: tuple[Categorical, ...]
+    """[*N, O, C] each."""
+    relevant: Bool[Tensor, "O H"]
+
+    def draw(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N A"]:
+        """The operation first. What does not matter for it is 0."""
+        sizes = [part.log_p.shape[-1] for part in (self.operation, *self.further)]
+        first, *rest = noise.split_with_sizes(sizes, -1)
+        operation = self.operation.draw(first)
+        return self._action(operation, [each.draw(of) for each, of in zip(self._after(operation), rest, strict=True)])
+
+    def likeliest(self) -> Int[Tensor, "*N A"]:
+        """The likeliest operation, and of each list that matters for it the likeliest choice."""
+        operation = self.operation.likeliest()
+        return self._action(operation, [each.likeliest() for each in self._after(operation)])
+
+    def log_prob(self, action: Int[Tensor, "*N A"]) -> Float[Tensor, "*N"]:
+        """Of the operation and what matters for it; all else adds exactly 0 and gets a gradient of exactly 0."""
+        operation, *choices = action.unbind(-1)
+        found, relevant = self.operation.log_prob(operation), self.relevant[operation]
+        for h, (each, choice) in enumerate(zip(self._after(operation), choices, strict=True)):
+            found = found + torch.where(relevant[..., h], each.log_prob(choice), 0)
+        return found
+
+    def entropy(self) -> Float[Tensor, "*N"]:
+        """Of the whole action. Its gradient does not favour operations for having more choices below them."""
+        found, p = self.operation.entropy(), self.operation.log_p.detach().exp()
+        for h, table in enumerate(self.further):
+            found = found + (p * table.entropy() * self.relevant[:, h]).sum(-1)
+        return found
+
+    def _after(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:
+        """The further lists, given the operation."""
+        at = operation[..., None, None]
+        rows = (part.log_p.gather(-2, at.expand(*at.shape[:-1], part.log_p.shape[-1])) for part in self.further)
+        return [Categorical(row.squeeze(-2)) for row in rows]
+
+    def _action(self, operation: Int[Tensor, "*N"], choices: list[Int[Tensor, "*N"]]) -> Int[Tensor, "*N A"]:
+        relevant = self.relevant[operation].unbind(-1)
+        return torch.stack([operation, *(c * matters for c, matters in zip(choices, relevant, strict=True))], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -170,7 +291,7 @@ class Numbers:
         """Draw them, standard normal."""
         return out.normal_(generator=rng)
 
-    def given(self, numbers: Float[Tensor, "*N R"]) -> Distribution:
+    def given(self, numbers: Float[Tensor, "*N R"], legal: None = None) -> Distribution:  # noqa: ARG002  (all are legal)
         """What the policy's numbers say."""
         middle, half = self._range
         mean, log_deviation = numbers.chunk(2, dim=-1)
@@ -208,4 +329,4 @@ class Normal:
         return (self.log_deviation + (1 + log(tau)) / 2).sum(-1)
 
 
-Actions = Choices | MultiChoice | Numbers
+Actions = Choices | MultiChoice | Operations | Numbers

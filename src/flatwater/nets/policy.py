@@ -1,7 +1,7 @@
 """A recurrent policy with a critic: normalised observation, one layer, an LSTM, and heads on both.
 
-Axes: T steps, B environments, O numbers in an observation, M cells, R logits in a row of the factored action. The
-network is one; its weights lie in a block [1, n], a population of one, so that the same optimiser steps it.
+Axes: T steps, B environments, O numbers in an observation, M cells, R numbers that say what to do. The network is one;
+its weights lie in a block [1, n], a population of one, so that the same optimiser steps it.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.nets.heads import Heads
 from flatwater.nets.stack import Layout, Weight, linear, views
 from flatwater.state.tree import state
 
@@ -53,7 +52,8 @@ class RecurrentPolicy:
     """Width of the layer that reads an observation."""
     cells: int
     """M."""
-    heads: Heads
+    outputs: int
+    """R, numbers that say what to do."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -65,8 +65,8 @@ class RecurrentPolicy:
                 "gates.seen": Weight((self.hidden, gates), seen),
                 "gates.remembered": Weight((self.cells, gates), seen),
                 "gates.bias": Weight((gates,), 0),
-                "action.weight": Weight((seen, self.heads.outputs), TIMID * seen),
-                "action.bias": Weight((self.heads.outputs,), 0),
+                "action.weight": Weight((seen, self.outputs), TIMID * seen),
+                "action.bias": Weight((self.outputs,), 0),
                 "value.weight": Weight((seen, 1), seen),
                 "value.bias": Weight((1,), 0),
             }

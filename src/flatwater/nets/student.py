@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from flatwater.nets.actions import Actions
-from flatwater.nets.heads import Heads
 from flatwater.nets.policy import FeedForwardPolicy, Outlook, RecurrentPolicy, Weights
 from flatwater.nets.stack import Layout, Weight
 from flatwater.nets.student_config import StudentConfig
@@ -57,9 +56,7 @@ class Student:
         read = config.width if self.sees_tokens else self.obs[0]
         if not config.memory:
             return FeedForwardPolicy(obs=read, layers=config.layers, outputs=actions.outputs, free=actions.free)
-        relevant = torch.zeros(actions.outputs, 0, dtype=torch.bool, device=self.device)
-        heads = Heads(choices=(), relevant=relevant, floor=0.0)
-        return RecurrentPolicy(obs=read, hidden=config.hidden, cells=config.memory, heads=heads)
+        return RecurrentPolicy(obs=read, hidden=config.hidden, cells=config.memory, outputs=actions.outputs)
 
     @cached_property
     def layout(self) -> Layout:

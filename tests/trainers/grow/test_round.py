@@ -93,17 +93,17 @@ def test_what_is_planned_is_what_is_held(built: Built, host: dict[str, Any]) -> 
 
 def test_episodes_are_recorded_as_they_were_played(trained: Trained) -> None:
     trainer, rounds = trained(1)
-    rollout, heads = trainer.run.rollout, trainer.setup.policy.heads
+    rollout, actions = trainer.run.rollout, trainer.setup.actions
     assert rollout["discount"][:, 0].tolist() == pytest.approx([0.995, 0.995, 0])
     assert rollout["continues"][:, 0].tolist() == [True, True, False]
     assert torch.equal(rollout["next_value"][:-1], rollout["value"][1:])
     assert rollout["next_value"][-1].abs().max() == 0
     operation = rollout["action"][..., :1]
-    assert rollout["legal"][..., : heads.operations].gather(-1, operation).all()
+    assert rollout["legal"][..., : actions.operations].gather(-1, operation).all()
     assert rollout["log_prob"].max() < 0
     assert rounds[0]["return/mean"] == pytest.approx(float(rollout["reward"].sum(0).mean()))
     shares = [value for name, value in rounds[0].items() if name.startswith("operation/")]
-    assert len(shares) == heads.operations
+    assert len(shares) == actions.operations
     assert sum(shares) == pytest.approx(1)
 
 

@@ -21,7 +21,7 @@ def begin_(run: Grow, seeds: Int[Tensor, "E"]) -> None:
 
 
 def legality(found: Masks) -> Bool[Tensor, "E R"]:
-    """What is legal, in the form of the policy's rows of logits (`nets.heads`)."""
+    """What is legal, in the form of the policy's rows of logits (`nets.actions`)."""
     return torch.cat([found.operation, *(found.given[head].flatten(1) for head in HEADS[1:])], dim=1)
 
 
@@ -41,6 +41,7 @@ def collect_(setup: Setup, run: Grow, t: int) -> None:
     rollout["legal"][t].copy_(legality(masks(run.envs)))
     acted = act(
         setup.policy,
+        setup.actions,
         run.learner,
         obs=rollout["obs"][t],
         legal=rollout["legal"][t],

@@ -26,6 +26,7 @@ def by_policy_(setup: Setup, run: Grow) -> Int[Tensor, "E A"]:
     """What the policy takes for best: its likeliest action, without the draws and the floor that it learns with."""
     acted = act(
         setup.policy,
+        setup.actions,
         run.learner,
         obs=observe(run.envs),
         legal=legality(masks(run.envs)),

@@ -34,7 +34,7 @@ class GrowTrainer:
 def build_trainer(setup: Setup, run: Grow) -> GrowTrainer:
     """Bind the phases to the state."""
     config, whole = setup.config, steps_of_all(setup)
-    update_ = make_update(config.learner, setup.policy, run.learner, run.rollout)
+    update_ = make_update(config.learner, setup.policy, setup.actions, run.learner, run.rollout)
     updates = config.learner.epochs * config.learner.minibatches
 
     def baselines_due() -> int:

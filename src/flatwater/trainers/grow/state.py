@@ -13,7 +13,7 @@ from flatwater.envs.growing.simulator import GrowingEnvs, build_envs
 from flatwater.envs.growing.spaces import RELEVANT, Operation, sizes
 from flatwater.envs.growing.task import Task
 from flatwater.learners.ppo import PPOLearner, build_ppo, ppo_columns
-from flatwater.nets.heads import Heads
+from flatwater.nets.actions import Operations
 from flatwater.nets.hosts import Host, Images
 from flatwater.nets.policy import RecurrentPolicy
 from flatwater.rollouts.block import Column, Rollout, build_rollout
@@ -57,6 +57,7 @@ class Setup:
 
     config: GrowConfig
     policy: RecurrentPolicy
+    actions: Operations
     net: Host
     """What computes with the hosts' weights."""
     device: torch.device
@@ -74,10 +75,10 @@ def build_setup(config: GrowConfig, images: Images, device: torch.device) -> Set
     net = find_host(config.host, config.env.host, images, device)
     _, *choices = sizes(config.env.lifecycle, len(net.seeds))
     relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
-    heads = Heads(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
+    actions = Operations(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
     obs, width = observation_size(config.env, len(net.seeds)), config.policy
-    policy = RecurrentPolicy(obs=obs, hidden=width.hidden, cells=width.memory, heads=heads)
-    return Setup(config, policy, net, device)
+    policy = RecurrentPolicy(obs=obs, hidden=width.hidden, cells=width.memory, outputs=actions.outputs)
+    return Setup(config, policy, actions, net, device)
 
 
 def life_columns(slots: int) -> dict[str, Column]:
@@ -103,7 +104,7 @@ def build_grow(setup: Setup, data: Task) -> Grow:
         progress=Progress(),
         learner=learner,
         rollout=build_rollout(
-            ppo_columns(policy) | life_columns(len(setup.net.seeds)),
+            ppo_columns(policy, setup.actions) | life_columns(len(setup.net.seeds)),
             steps=config.env.steps,
             batch=config.envs,
             device=device,
