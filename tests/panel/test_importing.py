@@ -319,13 +319,33 @@ def test_an_adjusted_close_scales_every_price(tmp_path: Path, caplog: pytest.Log
         import_panel(wide)
 
 
-@pytest.mark.parametrize(("ratio", "said"), [(0.5, "-50.0% on 2020-01-03 (2:1)"), (3.0, "+200.0% on 2020-01-03 (1:3)")])
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (0.5, "-50.0% on 2020-01-03 (2:1)"),
+        (0.5 * 1.035, "-48.2% on 2020-01-03 (2:1)"),  # with what the share did on that day
+        (3.0, "+200.0% on 2020-01-03 (1:3)"),
+    ],
+)
 def test_a_move_like_a_split_is_told(ratio: float, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     closes = [100.0, 101.0, 101.0 * ratio, 102.0 * ratio]
     text = "\n".join(f"2020-01-0{day},{close}" for day, close in enumerate(closes, start=1))
     (tmp_path / "p.csv").write_text(f"date,A\n{text}\n")
     import_panel(tmp_path / "p.csv")
     assert f"look like splits: A {said}" in caplog.text
+
+
+def test_nothing_is_said_of_a_file_that_is_refused_but_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "p.csv").write_text("date,A\n2020-01-02,100\n2020-01-01,-3\n")
+    with pytest.raises(DataError, match=r"A = -3"):
+        import_panel(tmp_path / "p.csv")
+    assert not caplog.text
+    (tmp_path / "p.csv").write_text("date,A\n2020-01-02,100\n2020-01-01,3\n")
+    import_panel(tmp_path / "p.csv")
+    assert [record.message.split(": ")[1][:20] for record in caplog.records] == [
+        "one price a day for ",
+        "the newest day comes",
+    ]
 
 
 def test_a_crash_that_is_no_ratio_of_shares_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

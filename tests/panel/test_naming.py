@@ -82,7 +82,21 @@ def test_a_file_of_one_instrument_has_the_name_of_the_file(tmp_path: Path, caplo
         ("date;A\n2024-01-02;10.25\n", 10.25),
         ("date;A;B\n2024-01-02;1,005;1,005.5\n", 1005),
         ("date,A\n2024-01-02,$189.25\n", 189.25),
+        ("date;A;note\n2024-01-02;25.342;12,5\n2024-01-03;25.4;\n", 25.342),
+        ("date;A;B;C\n2024-01-02;25.342;1.25;12,5\n2024-01-03;25.346;1.5;\n", 25342),
     ],
 )
-def test_a_file_writes_its_numbers_one_way(tmp_path: Path, text: str, close: float) -> None:
+def test_a_column_writes_its_numbers_one_way_and_one_that_does_not_say_as_the_others(
+    tmp_path: Path, text: str, close: float
+) -> None:
     assert float(read(tmp_path, text).feature("close")[0, 0]) == pytest.approx(close, rel=1e-6)
+
+
+def test_a_column_of_both_ways_is_refused_by_its_cell_unless_one_is_named(tmp_path: Path) -> None:
+    text = "date;A\n2024-01-02;25.34\n2024-01-03;25,34\n"
+    with pytest.raises(DataError, match="row 2, column A: '25,34' is not a finite number"):
+        read(tmp_path, text)
+    (tmp_path / "p.csv").write_text("date;A\n2024-01-02;1.005\n")
+    given = {way: import_panel(tmp_path / "p.csv", decimal=way) for way in ("point", "comma")}
+    closes = {way: float(panel.feature("close")[0, 0]) for way, panel in given.items()}
+    assert closes == pytest.approx({"point": 1.005, "comma": 1005})

@@ -65,6 +65,16 @@ def test_a_run_leaves_its_result_its_lessons_and_its_picture(run: Path) -> None:
     assert (run / "result.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_a_teacher_by_chance_is_no_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "teach", *TINY_TEACH, "--rounds", "1", "--teacher", "random", "--run", str(tmp_path / "run")]
+    assert main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "PPO has weight 0 in all of the 16 agent steps" in said
+    assert "the teacher acts by chance" in said
+    assert "of the teacher" not in said.partition("held-out episodes")[2]
+    assert "of_teacher" not in json.loads((tmp_path / "run" / "result.json").read_text())["players"]["student"]
+
+
 def test_evaluating_again_gives_the_result(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((run / "result.json").read_text())

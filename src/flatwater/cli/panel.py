@@ -33,7 +33,7 @@ class PanelImport:
 
     $ flatwater panel import prices.csv --out market.safetensors
 
-    $ flatwater panel import kurse.csv --out market.safetensors --map symbol=Kuerzel date=Datum close=PX_LAST
+    $ flatwater panel import kurse.csv --out kurse.safetensors --map close=PX_LAST
     """
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
@@ -48,6 +48,8 @@ class PanelImport:
     What is not named is guessed, and the guess is shown."""
     dates: Annotated[Literal["mdy", "dmy", "ymd"] | None, tyro.conf.arg(metavar="{mdy,dmy,ymd}")] = None
     """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
+    decimal: Annotated[Literal["point", "comma"] | None, tyro.conf.arg(metavar="{point,comma}")] = None
+    """What stands before decimals in a CSV file. Left out: guessed, for each column."""
     features: tuple[str, ...] = ()
     """Own features: columns of the file, as in `my_signal` (`AAPL_my_signal` in wide form), or functions, as in
     `signals:alpha` for `signals.py` in this folder. `rsi` and its like then take the place of what is computed."""
@@ -71,6 +73,7 @@ class PanelImport:
                 columns=_mapping(self.map),
                 dates=self.dates,
                 features=self.features,
+                decimal=self.decimal,
             )
             check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
             save_panel(imported.panel, self.out)

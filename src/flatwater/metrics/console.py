@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
@@ -167,7 +168,7 @@ class ConsoleTable:
         resident = metrics.get(RESIDENT.name, 0.0)
         if memory and abs(resident - self._told_of) >= WORTH_TELLING * self._told_of:
             self._told_of = resident
-            self._print(f"{'':>{FIRST}} {memory}", "dim")
+            self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1)))
 
     def left(self) -> float:
         """Seconds to the end of the run, after a round; NaN before the first has ended."""

@@ -1,19 +1,18 @@
 """Splits and dividends: prices scaled by an adjusted close, and moves that look like a split that nobody adjusted."""
 
-import logging
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from flatwater.errors import DataError
-
-_log = logging.getLogger(__name__)
+from flatwater.panel.notes import note
 
 SPLITS = (1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0)
 """New shares for an old one, as they are usual; the inverse of each as well."""
-NEAR = 0.03
-"""How far a move may be from such a ratio, in logarithms."""
+NEAR, NEAR_SMALL = 0.08, 0.03
+"""How far a move may be from such a ratio, in logarithms: the day's own move comes on top. 99 % of the days of 108 US
+shares moved less than 0.08. The second is for ratios below 2, which shares also reach by themselves."""
 SHOWN = 3
 
 
@@ -45,14 +44,14 @@ def adjust(source: Path, table: pl.DataFrame, column: str, adjusted: pl.Series) 
 def say_adjusted(source: Path, column: str, count: int = 1) -> None:
     """Say what the prices are scaled by."""
     more = f" and {count - 1} more" if count > 1 else ""
-    _log.warning("%s: open, high, low and close are scaled by the adjusted close (%s%s).", source, column, more)
+    note(source, f"open, high, low and close are scaled by the adjusted close ({column}{more}).")
 
 
 def say_unused(source: Path, columns: list[str]) -> None:
     """Say which columns of a file are left out."""
     if columns:
         more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""  # noqa: PLR2004
-        _log.warning("%s: not used: %s%s.", source, ", ".join(columns[:8]), more)
+        note(source, f"not used: {', '.join(columns[:8])}{more}.")
 
 
 def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:
@@ -68,8 +67,9 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
         rows = np.flatnonzero(np.isfinite(close[:, n]))
         moves = np.diff(np.log(close[rows, n].astype(np.float64)))
         for ratio in SPLITS:
+            slack = NEAR if ratio >= 2 else NEAR_SMALL  # noqa: PLR2004  (two shares for one)
             for sign, word in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
-                near = np.flatnonzero(np.abs(moves - sign * np.log(ratio)) < NEAR)
+                near = np.flatnonzero(np.abs(moves - sign * np.log(ratio)) < slack)
                 found += [(str(dates[rows[at + 1]]), name, float(np.expm1(moves[at])), word) for at in near]
     return [f"{name} {move:+.1%} on {day} ({word})" for day, name, move, word in sorted(found)]
 
@@ -78,9 +78,8 @@ def say_jumps(source: Path, jumps: list[str]) -> None:
     """Say which moves look like a split."""
     if jumps:
         more = f"; and {len(jumps) - SHOWN} more" if len(jumps) > SHOWN else ""
-        _log.warning(
-            "%s: moves that look like splits: %s%s. Use prices that are adjusted, or be sure that they fell so.",
+        listed = "; ".join(jumps[:SHOWN])
+        note(
             source,
-            "; ".join(jumps[:SHOWN]),
-            more,
+            f"moves that look like splits: {listed}{more}. Use prices that are adjusted, or be sure that they fell so.",
         )

@@ -1,6 +1,5 @@
 """What prices must satisfy before they become a panel. Nothing is repaired: the first offender is named."""
 
-import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from flatwater.errors import DataError
+from flatwater.panel.notes import note
 from flatwater.panel.panel import PRICES
-
-_log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-5
 """Relative slack between high, low and close: adjusted prices are rounded to float32 one by one."""
@@ -43,7 +41,7 @@ def check_order(source: Path, prices: Prices) -> None:
     if wrong.is_empty():
         return
     if not (steps["date"] >= steps["before"]).any():
-        _log.warning("%s: the newest day comes first: sorted by date.", source)
+        note(source, "the newest day comes first: sorted by date.")
         return
     row, name, date, earlier = (wrong[key][0] for key in ("row", "symbol", "date", "before"))
     twice = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))

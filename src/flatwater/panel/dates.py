@@ -1,6 +1,5 @@
 """Dates as vendors write them to calendar days; one form and one order of day and month for a whole column."""
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -8,10 +7,9 @@ from typing import Literal
 import polars as pl
 
 from flatwater.errors import DataError
+from flatwater.panel.notes import note
 from flatwater.panel.parsing import as_text
 from flatwater.printable import shown
-
-_log = logging.getLogger(__name__)
 
 DateOrder = Literal["mdy", "dmy", "ymd"]
 """The order of month, day and year in dates that are written as numbers."""
@@ -152,7 +150,7 @@ def _order_of(source: Path, column: str, parts: pl.DataFrame, order: DateOrder |
 def _since_1970(source: Path, text: pl.Series) -> pl.Series:
     numbers, digits = text.cast(pl.Int64, strict=False), text.str.len_chars()
     unit = next(unit for unit, most in _UNITS if (digits <= most).all())
-    _log.warning("%s: column %s: numbers since 1970 in %s: a day is the date in Greenwich.", source, text.name, unit)
+    note(source, f"column {text.name}: numbers since 1970 in {unit}: a day is the date in Greenwich.")
     days = numbers if unit != "s" else numbers * 1000
     stamps = days.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"
     found = stamps.dt.date()
@@ -162,9 +160,4 @@ def _since_1970(source: Path, text: pl.Series) -> pl.Series:
 def _say_times(source: Path, column: str, zones: set[str | None]) -> None:
     if zones:
         named = ", ".join(sorted(str(zone) for zone in zones)[:3])
-        _log.warning(
-            "%s: column %s: time stamps with a zone (%s): a day is the local date, as it is written.",
-            source,
-            column,
-            named,
-        )
+        note(source, f"column {column}: time stamps with a zone ({named}): a day is the local date, as it is written.")

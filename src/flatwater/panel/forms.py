@@ -1,6 +1,5 @@
 """Long and wide files to one table: row, symbol, date and four prices as numbers."""
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,10 +10,9 @@ from flatwater.panel.adjusting import adjust, say_adjusted
 from flatwater.panel.checking import Prices
 from flatwater.panel.dates import DateOrder, parse_dates
 from flatwater.panel.naming import ADJUSTED, Layout, say_closes
+from flatwater.panel.notes import note
 from flatwater.panel.panel import PRICES
 from flatwater.panel.parsing import as_text, parse_numbers
-
-_log = logging.getLogger(__name__)
 
 
 def long_prices(
@@ -63,7 +61,7 @@ def _from_file_name(source: Path, column: str, days: pl.Series) -> pl.Series:
             f"{source}: column symbol missing, and {days[first]} (row {first + 1}, column {column}) is there more than "
             "once. Add --map symbol=COLUMN."
         )
-    _log.warning("%s: no column for symbols: all rows are taken as %s, the file's name.", source, source.stem)
+    note(source, f"no column for symbols: all rows are taken as {source.stem}, the file's name.")
     return pl.repeat(source.stem, len(days), eager=True)
 
 

@@ -25,9 +25,10 @@ from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.lists import unpack_lists
 from flatwater.panel.naming import SUFFIXES, Layout, find_layout, say_guessed
+from flatwater.panel.notes import notes_at_the_end
 from flatwater.panel.own import compute_own, kept_names, own_of
 from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
-from flatwater.panel.parsing import plain_numbers
+from flatwater.panel.parsing import Decimal, plain_numbers
 from flatwater.panel.ragged import check_rows, separator_of
 from flatwater.regular import open_regular
 
@@ -50,12 +51,15 @@ def import_panel(
     columns: Mapping[str, str] = MappingProxyType({}),
     dates: DateOrder | None = None,
     features: Sequence[str] = (),
+    decimal: Decimal | None = None,
 ) -> Panel:
     """Read prices and build a panel with its indicators; what is noteworthy is said by warnings.
 
     The arguments and errors are those of `read_prices`.
     """
-    imported = read_prices(source, investable=investable, columns=columns, dates=dates, features=features)
+    imported = read_prices(
+        source, investable=investable, columns=columns, dates=dates, features=features, decimal=decimal
+    )
     say_guessed(source, imported.layout)
     say_unused(source, imported.layout.unused)
     say_jumps(source, imported.jumps)
@@ -69,6 +73,7 @@ def read_prices(
     columns: Mapping[str, str] = MappingProxyType({}),
     dates: DateOrder | None = None,
     features: Sequence[str] = (),
+    decimal: Decimal | None = None,
 ) -> Imported:
     """Read prices and build a panel with its indicators.
 
@@ -82,28 +87,30 @@ def read_prices(
             wide form with `*` for the instrument, as in `{"close": "*.last"}`; in lists by place, `{"close": "4"}`.
         dates: what 01/02/2024 means, where no row of the file says it.
         features: own ones: columns of the file, and functions such as `signals:alpha` (`own`).
+        decimal: what stands before decimals in a CSV file, where it is not to be guessed.
 
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
     """
-    frame = _read(source)
-    if frame.height == 0:
-        raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
-    kept = kept_names(features)
-    frame, mapping = unpack_lists(source, frame, columns, kept)
-    layout = find_layout(source, frame.columns, mapping, kept)
-    read = wide_prices if layout.wide else long_prices
-    prices = read(source, frame, layout, dates, kept)
-    check_order(source, prices)
-    traded = investable_columns(prices.instruments, investable)
-    names = tuple(prices.instruments[n] for n in traded)
-    check_prices(source, prices, names)
-    table, origins = compute_own(source, prices.frame, features)
-    panel = _panel(prices.instruments, table, names, origins)
-    return Imported(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
+    with notes_at_the_end():
+        frame = _read(source, decimal)
+        if frame.height == 0:
+            raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
+        kept = kept_names(features)
+        frame, mapping = unpack_lists(source, frame, columns, kept)
+        layout = find_layout(source, frame.columns, mapping, kept)
+        read = wide_prices if layout.wide else long_prices
+        prices = read(source, frame, layout, dates, kept)
+        check_order(source, prices)
+        traded = investable_columns(prices.instruments, investable)
+        names = tuple(prices.instruments[n] for n in traded)
+        check_prices(source, prices, names)
+        table, origins = compute_own(source, prices.frame, features)
+        panel = _panel(prices.instruments, table, names, origins)
+        return Imported(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
 
 
-def _read(source: Path) -> pl.DataFrame:
+def _read(source: Path, decimal: Decimal | None) -> pl.DataFrame:
     if source.suffix.lower() not in SUFFIXES:
         raise DataError(f"{source}: a panel is imported from {' or '.join(SUFFIXES)}, not from {source.suffix!r}.")
     try:
@@ -113,7 +120,9 @@ def _read(source: Path) -> pl.DataFrame:
         separator = separator_of(source)
         check_rows(source, separator)
         # Everything as text: numbers are parsed by us, so that an error can name its row and column.
-        return plain_numbers(pl.read_csv(source, infer_schema=False, separator=separator), separator=separator)
+        return plain_numbers(
+            pl.read_csv(source, infer_schema=False, separator=separator), separator=separator, decimal=decimal
+        )
     except pl.exceptions.NoDataError as wrong:
         raise DataError(f"{source}: the file is empty.") from wrong
     except OSError as wrong:

@@ -1,15 +1,13 @@
 """A column for each instrument whose cells hold lists of numbers, to a column for each of its prices."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from flatwater.errors import DataError
+from flatwater.panel.notes import note
 from flatwater.panel.panel import FEATURES, PRICES
-
-_log = logging.getLogger(__name__)
 
 _TEXT = r"(?s)^\s*[\[(].*[\])]\s*$"
 
@@ -46,7 +44,7 @@ def unpack_lists(
             f"stand in them is not said. Add, for instance, --map {wanted} (the first number is 1)."
         )
     named = ", ".join(f"{name} = number {places[name]}" for name in (*PRICES, *kept) if name in places)
-    _log.warning("%s: lists of %d numbers: %s; the others are not used.", source, length, named)
+    note(source, f"lists of {length} numbers: {named}; the others are not used.")
     columns: list[pl.Series] = []
     for column in frame.get_columns():
         if column.name in lists:

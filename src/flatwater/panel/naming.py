@@ -1,15 +1,13 @@
 """Which column of a file is what: named by the user, or guessed from the names that vendors use."""
 
-import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from flatwater.errors import DataError
+from flatwater.panel.notes import note
 from flatwater.panel.panel import PRICES
-
-_log = logging.getLogger(__name__)
 
 SUFFIXES = (".parquet", ".csv")
 """The files that can be imported."""
@@ -214,11 +212,11 @@ def _closes(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
 
 def say_closes(source: Path, count: int) -> None:
     """Say that there is one price a day."""
-    _log.warning(
-        "%s: one price a day for %d instruments. It is taken as the close, and open, high and low are set equal to it: "
-        "sale targets are then reached at closes only.",
+    instruments = "one instrument" if count == 1 else f"{count} instruments"
+    note(
         source,
-        count,
+        f"one price a day for {instruments}. It is taken as the close, and open, high and low are set equal to it: "
+        "sale targets are then reached at closes only.",
     )
 
 
@@ -227,7 +225,7 @@ def say_guessed(source: Path, layout: Layout) -> None:
     if layout.guessed:
         named = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in layout.guessed.items())
         wanted = " ".join(f"{role}=COLUMN" for role in layout.guessed)
-        _log.warning("%s: taken: %s. If that is wrong, add --map %s.", source, named, wanted)
+        note(source, f"taken: {named}. If that is wrong, add --map {wanted}.")
 
 
 def _guessed(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:

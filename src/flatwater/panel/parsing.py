@@ -1,6 +1,7 @@
 """Text and vendor types to numbers, or an error that says which cell cannot be read."""
 
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
@@ -13,29 +14,53 @@ MISSING = ("", "nan", "na", "n/a", "null", "none", "-")
 _MONEY = r"^\s*[$€£]\s*(-?[\d.,]+)\s*$"
 _GERMAN = r"^-?\d{1,3}(?:\.\d{3})*(?:,\d+)?$|^-?\d+,\d+$"
 _ENGLISH = r"^-?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
-_ONLY_ENGLISH = r"^-?\d{1,3}(?:,\d{3})+\.\d+$|^-?\d{1,3}(?:,\d{3}){2,}$"
-_ONLY_GERMAN = r"^-?\d{1,3}(?:\.\d{3})+,\d+$|^-?\d+,(?:\d{1,2}|\d{4,})$"
+_ONLY_ENGLISH = (
+    r"^-?\d{1,3}(?:,\d{3})+\.\d+$|^-?\d{1,3}(?:,\d{3}){2,}$|^-?\d*\.(?:\d{1,2}|\d{4,})$|^-?(?:0?|\d{4,})\.\d+$"
+)
+_ONLY_GERMAN = r"^-?\d{1,3}(?:\.\d{3})+,\d+$|^-?\d+,(?:\d{1,2}|\d{4,})$|^-?(?:0|\d{4,}),\d+$"
+
+Decimal = Literal["point", "comma"]
+"""What stands before decimals."""
 
 
-def plain_numbers(frame: pl.DataFrame, *, separator: str) -> pl.DataFrame:
-    """Text such as `1.234,5`, `1,234.5` and `$9.5` as `1234.5` and `9.5`, one way of writing for a whole file.
+def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | None = None) -> pl.DataFrame:
+    """Text such as `1.234,5`, `1,234.5` and `$9.5` as `1234.5` and `9.5`.
 
-    A comma stands before decimals where one number of the file can only be read so, or where none says and commas do
-    not separate its fields; else it stands between thousands.
+    Each column is written in one way: the one in which alone some number of it can be read. A column in which every
+    number can be read in both is taken as most of the others; where none says, a comma stands before decimals in a
+    file whose fields it does not separate. A column with numbers of both kinds stays as it is.
+
+    Args:
+        frame: with text in all columns.
+        separator: of the file's fields.
+        decimal: of all columns, where it is not to be guessed.
     """
     text = pl.col(pl.String)
     frame = frame.with_columns(text.str.replace(_MONEY, "$1"))
-    stripped = text.str.strip_chars()
-    columns = frame.select(stripped).get_columns()
-    if not any(column.str.contains(",", literal=True).any() for column in columns):
+    columns = frame.select(text.str.strip_chars()).get_columns()
+    if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
         return frame  # a point alone stands before decimals
-    german, english = (any(each.str.contains(way).any() for each in columns) for way in (_ONLY_GERMAN, _ONLY_ENGLISH))
-    german = german or (separator != "," and not english)
-    if german:
+    ways = {column.name: {decimal} if decimal else _ways(column) for column in columns}
+    commas, points = (sum(way == {only} for way in ways.values()) for only in ("comma", "point"))
+    usual: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
+    return frame.with_columns([_rewritten(name, way or {usual}) for name, way in ways.items()])
+
+
+def _ways(column: pl.Series) -> set[Decimal]:
+    """The ways in which alone some number of a column can be read."""
+    kinds: tuple[tuple[Decimal, str], ...] = (("comma", _ONLY_GERMAN), ("point", _ONLY_ENGLISH))
+    return {way for way, pattern in kinds if column.str.contains(pattern).any()}
+
+
+def _rewritten(name: str, way: set[Decimal]) -> pl.Expr:
+    text, stripped = pl.col(name), pl.col(name).str.strip_chars()
+    if way == {"comma"}:
         points = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-        return frame.with_columns(pl.when(stripped.str.contains(_GERMAN)).then(points).otherwise(text))
-    without = stripped.str.replace_all(",", "", literal=True)
-    return frame.with_columns(pl.when(stripped.str.contains(_ENGLISH)).then(without).otherwise(text))
+        return pl.when(stripped.str.contains(_GERMAN)).then(points).otherwise(text).alias(name)
+    if way == {"point"}:
+        without = stripped.str.replace_all(",", "", literal=True)
+        return pl.when(stripped.str.contains(_ENGLISH)).then(without).otherwise(text).alias(name)
+    return text
 
 
 def as_text(source: Path, column: pl.Series) -> pl.Series:

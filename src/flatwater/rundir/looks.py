@@ -32,7 +32,11 @@ def log_look(folder: RunFolder, round_: int) -> str:
         ) from error
     said = f"look number {own} at the holdout of this run, logged in {folder.looks.name}"
     others = _beside(folder)
-    return f"{said}; runs beside it looked {others} times at the same data" if others else said
+    return (
+        f"{said}; runs beside it looked {others} {'time' if others == 1 else 'times'} at the same data"
+        if others
+        else said
+    )
 
 
 def _beside(folder: RunFolder) -> int:

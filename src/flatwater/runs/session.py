@@ -80,8 +80,9 @@ def start(
         with locked(folder) as held, mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
             write_config(config, held.config)
             voice.listeners.append(RunLog(held.log))
-            lines = "\n".join((describe(composed), *composed.about()))
-            say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(lines)}")
+            say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(describe(composed))}")
+            for line in composed.about():
+                console.print(line, highlight=False, markup=False)
             return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
 
 
@@ -312,7 +313,7 @@ def train(
 
 def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:
     """Say what the run will hold, and tell the listeners what begins; the console has shown the rest."""
-    say(voice.console, in_short(composed.plan))
+    voice.console.print(in_short(composed.plan), highlight=False, markup=False)
     config, done, path = composed.config, composed.trainer.progress.round, folder.named.path
     word = find_recipe(config.trainer).layout.rounds
     begun = "new run" if first else f"resumed at {done} of {config.rounds} {word}"

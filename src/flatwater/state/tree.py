@@ -74,7 +74,13 @@ def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]: 
         for index, value in enumerate(branch):
             yield index, value, False
     else:
-        raise TypeError(f"{path}: a state tree cannot hold a {type(branch).__name__}")
+        name = type(branch).__name__
+        stateful = isinstance(branch, torch.nn.Module | torch.optim.Optimizer)
+        remedy = "Give its state_dict()" if stateful else "Leave it out"
+        raise TypeError(
+            f"{path}: a state tree cannot hold a {name}. {remedy}; it holds tensors, arrays, generators, numbers, text "
+            "and dicts, lists and @state objects of these."
+        )
 
 
 def set_scalar_(leaf: Leaf, value: Scalar) -> None:

@@ -23,7 +23,7 @@ LAYOUT = Layout(
         Column("seconds", "learn", 6, "time/learn", short_seconds),
         Column("seconds", "evo", 4, "time/evolve", short_seconds),
     ),
-    dispensable=frozenset({"min", "val", "evo"}),
+    dispensable=frozenset({"min", "loss", "val", "evo"}),
 )
 
 ERL = Recipe(

@@ -1,5 +1,6 @@
 """From a configuration to a trainer of students: the worlds, the teacher, the student, the phases."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,22 @@ class TeachRun(BlocksRun):
         """The world, its agents, and who teaches."""
         return f"{super().describe()}, taught by {self.config.teacher}"
 
+    def about(self) -> Sequence[str]:
+        """That PPO has no weight in the whole run, where it is so."""
+        spaces, config = self.trainer.setup.spaces, self.config
+        steps = config.rounds * config.block * spaces.envs * spaces.agents
+        if config.learner.reinforcement.at(steps):
+            return ()
+        alone = f"PPO has weight 0 in all of the {steps:,} agent steps: the student learns from the teacher alone"
+        return (f"{alone}. learner.reinforcement.begins says when that ends.",)
+
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """The student against the teacher and random actions."""
-        return super().score(holdout=holdout) | {"teacher": self.config.teacher}
+        found = super().score(holdout=holdout) | {"teacher": self.config.teacher}
+        if self.config.teacher == RANDOM:
+            found["players"]["student"].pop("of_teacher")
+            found["note"] += "; the teacher acts by chance, so a share of its return would say nothing"
+        return found
 
 
 def compose(config: TeachRunConfig) -> TeachRun:

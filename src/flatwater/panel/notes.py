@@ -1,0 +1,32 @@
+"""Notes about a file that was read: said once it is known that the file can be used."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+_held: ContextVar[list[str] | None] = ContextVar("held", default=None)
+
+
+@contextmanager
+def notes_at_the_end() -> Iterator[None]:
+    """Hold notes back until the block has ended; where it raises, the error alone is said."""
+    held: list[str] = []
+    token = _held.set(held)
+    try:
+        yield
+    finally:
+        _held.reset(token)
+    for line in held:
+        _log.warning("%s", line)
+
+
+def note(source: Path, text: str) -> None:
+    """Say something about the file."""
+    line, held = f"{source}: {text}", _held.get()
+    if held is None:
+        _log.warning("%s", line)
+    else:
+        held.append(line)
