@@ -126,6 +126,7 @@ def test_a_ramp_without_a_slope_jumps() -> None:
         (".".join(["a"] * 20_000) + " = 1", "there is no such setting"),
         ('device = "a\\u0000b"', "without the NUL character"),
         ("[learner.ddpg]\nactor_lr = inf", "learner.ddpg.actor_lr = inf: must be above 0 and at most 100"),
+        (f"[learner.ddpg]\nactor_lr = 1{'0' * 400}", "must be a number, not one of so many digits"),
         ("threads = 1_000_000_000", "threads = 1000000000: must be 0 to 1024"),
     ],
 )

@@ -1,15 +1,20 @@
 """One plain value, as TOML or the command line gives it, into the type that a configuration field declares.
 
-The types a field may have: `bool`, `int`, `float`, `str`, `Path`, a `Literal` of these, `tuple[X, ...]`, `tuple[X, Y]`,
-another `@config` class, and `X | None`. Nothing is guessed: only an `int` given for a `float` is widened.
+msgspec decides what fits, and this module says in words what does not. The types of a field:
+`bool`, `int`, `float`,
+`str`, `Path`, a `Literal` of these, `tuple[X, ...]`, `tuple[X, Y]`, another `@config` class, and `X | None`. Nothing is
+guessed: only an `int` given for a `float` is widened.
 """
 
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
 
 from flatwater.errors import ConfigError
 from flatwater.printable import shown
@@ -29,79 +34,48 @@ def to_plain(value: object) -> object:
     return value
 
 
-def from_plain(declared: object, given: object, path: str, nested: Nested) -> object:
+def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object:  # noqa: ANN401
     """`given` as a value of the `declared` type.
 
     Raises:
         ConfigError: it does not fit; the message names `path`, what was given and what is wanted.
     """
-    origin = get_origin(declared)
-    if origin is Union or origin is types.UnionType:
-        return _union(declared, given, path, nested)
-    if origin is Literal:
-        return _choice(declared, given, path)
-    if origin is tuple:
-        return _tuple(declared, given, path, nested)
-    if isinstance(declared, type) and is_dataclass(declared):
-        if not isinstance(given, Mapping):
-            raise _refused(declared, given, path)
-        return nested(declared, given, path)
-    return _scalar(declared, given, path)
-
-
-def _union(declared: object, given: object, path: str, nested: Nested) -> object:
     options = [option for option in get_args(declared) if option is not types.NoneType]
-    if given is None and len(options) < len(get_args(declared)):
-        return None
-    if len(options) == 1:
+    if _is_union(declared) and len(options) == 1 and given is not None:
         return from_plain(options[0], given, path, nested)
-    for option in options:
-        try:
-            return from_plain(option, given, path, nested)
-        except ConfigError:
-            continue
-    raise _refused(declared, given, path)
+    if isinstance(declared, type) and is_dataclass(declared) and isinstance(given, Mapping):
+        return nested(declared, given, path)
+    try:
+        return msgspec.convert(given, declared, strict=True, dec_hook=_path)
+    except msgspec.ValidationError as fault:
+        entry = re.search(r"at `\$\[(\d+)\]", str(fault))
+        if entry is None:
+            raise _refused(declared, given, path) from None
+        at = int(entry[1])  # asked for alone, it is refused by its own path
+        return from_plain(options[0 if options[-1] is Ellipsis else at], given[at], f"{path}[{at}]", nested)
 
 
-def _choice(declared: object, given: object, path: str) -> object:
-    for option in get_args(declared):
-        if type(option) is type(given) and option == given:
-            return option
-    hint = ""
-    if isinstance(given, str):
-        hint = did_you_mean(given, [option for option in get_args(declared) if isinstance(option, str)])
-    raise ConfigError(f"{path} = {shown(given)}: must be {wanted(declared)}.{hint}")
+def _is_union(declared: object) -> bool:
+    return get_origin(declared) in {Union, types.UnionType}
 
 
-def _tuple(declared: object, given: object, path: str, nested: Nested) -> tuple[object, ...]:
-    if not isinstance(given, list | tuple):
-        raise _refused(declared, given, path)
-    items = get_args(declared)
-    if len(items) > 1 and items[1] is Ellipsis:
-        items = (items[0],) * len(given)
-    if len(items) != len(given):
-        raise ConfigError(f"{path} = {shown(list(given))}: must have {len(items)} entries, not {len(given)}")
-    return tuple(
-        from_plain(item, value, f"{path}[{at}]", nested)
-        for at, (item, value) in enumerate(zip(items, given, strict=True))
-    )
-
-
-def _scalar(declared: object, given: object, path: str) -> object:
-    if declared is float and type(given) is int:
-        return float(given)
+def _path(declared: type, given: object) -> Path:
     if declared is Path and isinstance(given, str | Path):
         return Path(given)
-    if type(given) is declared:
-        return given
-    if declared in _NAMES:
-        raise _refused(declared, given, path)
-    raise TypeError(f"{path}: a configuration field cannot be declared as {declared}")
+    raise TypeError  # which the library shows with the place in a list
 
 
 def _refused(declared: object, given: object, path: str) -> ConfigError:
+    if get_origin(declared) is Literal:
+        known = [option for option in get_args(declared) if isinstance(option, str)]
+        hint = did_you_mean(given, known) if isinstance(given, str) else ""
+        return ConfigError(f"{path} = {shown(given)}: must be {wanted(declared)}.{hint}")
+    if isinstance(given, list | tuple) and get_origin(declared) is tuple:
+        items = get_args(declared)
+        return ConfigError(f"{path} = {shown(list(given))}: must have {len(items)} entries, not {len(given)}")
     kind = _NAMES.get(type(given), type(given).__name__) if not isinstance(given, Mapping) else "a table"
     kind = "a list" if isinstance(given, list | tuple) else kind
+    kind = "one of so many digits" if declared is float and type(given) is int else kind
     return ConfigError(f"{path} = {shown(given)}: must be {wanted(declared)}, not {kind}")
 
 
@@ -112,7 +86,7 @@ def wanted(declared: object) -> str:
         return "one of " + ", ".join(
             f'"{option}"' if isinstance(option, str) else str(option) for option in get_args(declared)
         )
-    if origin is Union or origin is types.UnionType:
+    if _is_union(declared):
         return " or ".join(wanted(option) for option in get_args(declared) if option is not types.NoneType)
     if origin is tuple:
         items = [item for item in get_args(declared) if item is not Ellipsis]
