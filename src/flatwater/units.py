@@ -1,6 +1,7 @@
 """Bytes and durations, for people."""
 
 import re
+import time
 
 from flatwater.errors import ConfigError
 from flatwater.printable import shown
@@ -11,6 +12,7 @@ _UNITS = {unit.lower(): size for unit, size in _SIZES.items()}
 _MOST = 1 << 60
 _WHOLE = 1000
 """From this number on all digits are shown."""
+_HOUR, _DAY = 3600.0, 86400.0
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
@@ -53,3 +55,26 @@ def format_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def two_digits(count: float) -> str:
+    """`6938` as `6900`: a forecast is no better than that."""
+    number = float(f"{count:.2g}")
+    return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number}"
+
+
+def clock_words(at: float, now: float | None = None) -> str:
+    """A moment to come: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, or `in about 3 years`.
+
+    Args:
+        at: seconds since 1970.
+        now: the same; this moment by default.
+    """
+    left = at - (time.time() if now is None else now)
+    if left >= 300 * _DAY:
+        return f"in about {two_digits(left / (365 * _DAY))} years" if left >= 550 * _DAY else "in about a year"
+    grain = 60.0 if left < 2 * _HOUR else 600.0 if left < 20 * _HOUR else _HOUR
+    moment = time.localtime(round(at / grain) * grain)
+    if left >= 6 * _DAY:
+        return f"about {moment.tm_mday} {time.strftime('%B', moment)}"
+    return time.strftime("about %H:%M" if left < 20 * _HOUR else "about %H:%M on %A", moment)

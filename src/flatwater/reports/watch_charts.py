@@ -96,7 +96,7 @@ def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
     ends = [
         (found.limit_step, found.limit_bytes)
         for found in watch.findings
-        if found.limit_step is not None and found.limit_bytes is not None
+        if found.has_date and found.limit_step is not None and found.limit_bytes is not None
     ]
     series = watch.series
     if not ends or not series.seconds:

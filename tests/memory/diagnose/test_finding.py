@@ -1,11 +1,13 @@
 """Findings as JSON, and as lines for a person."""
 
+import time
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.memory.diagnose.finding import Finding, Made
+from flatwater.units import clock_words
 
 MIB = 1 << 20
 
@@ -44,10 +46,26 @@ def test_a_leak_is_told_whole() -> None:
         "  held by train.py, global HISTORY → list of 120 → Tensor with its autograd graph",
         "  made at train.py:31 in Agent.learn (aten::mm)",
         "  what    120 × float32[64, 504]; between 2.25 MiB and 2.75 MiB a round",
-        "  until   the limit of 8.00 GiB is reached at round 412",
+        "  until   the limit of 8.00 GiB is reached at round 410",
         "  do      Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd",
         "          graph.",
     ]
+
+
+def test_a_limit_has_a_clock_time_where_its_pace_is_known() -> None:
+    at = time.mktime(time.strptime("2026-03-05 03:42", "%Y-%m-%d %H:%M"))
+    said = {left: clock_words(at, at - left) for left in (1800.0, 36_000.0, 3 * 86_400.0, 9e6, 3e7, 1.1e8)}
+    assert said == {
+        1800.0: "about 03:42",
+        36_000.0: "about 03:40",
+        3 * 86_400.0: "about 04:00 on Thursday",
+        9e6: "about 5 March",
+        3e7: "in about a year",
+        1.1e8: "in about 3.5 years",
+    }
+    near = replace(LEAK, limit_step=6938, limit_time=time.time() + 1e8).until()
+    assert near == "the limit of 8.00 GiB is reached in about 3.2 years, at round 6900"
+    assert replace(LEAK, limit_step=6938, limit_time=time.time() + 60, interval=(1.0, 11.0)).until().endswith("have")
 
 
 def test_a_filling_says_where_it_ends() -> None:

@@ -139,6 +139,44 @@ def test_shares_are_of_what_all_processes_gained() -> None:
     assert told["explained_share"] == 1.0
 
 
+def test_what_program_and_workers_hold_alike_is_one_finding() -> None:
+    own = replace(LEAK, unit="second", bytes_per_step=3.0 * MIB, interval=(2.0 * MIB, 4.0 * MIB), what="3 × bytes")
+    told = with_workers(
+        summary(findings=[own.to_json()], resident_growth_bytes=30 * MIB, explained_share=1.0), [worker()]
+    )
+    (found,) = told["findings"]
+    assert (found["bytes_per_step"], found["interval"]) == (4 * MIB, [2.5 * MIB, 6.0 * MIB])
+    assert found["what"].startswith("in the program itself, and in a worker process: ")
+    assert (found["share"], told["explained_share"], told["processes"]) == (1.0, 1.0, 2)
+
+
+RANKS = """
+import time
+
+import torch
+
+KEPT = []
+
+def keep():
+    KEPT.append(torch.ones(120_000))
+    time.sleep(0.06)
+
+for _ in range(140):
+    keep()
+"""
+
+
+@pytest.mark.slow
+def test_each_rank_of_torchrun_is_watched_and_they_are_summed(tmp_path: Path, watched: Watched) -> None:
+    torchrun = Path(sys.executable).with_name("torchrun")
+    ran = watched(RANKS, command=(str(torchrun), "--nproc-per-node", "2", str(tmp_path / "train.py")))
+    (found,) = ran.summary["findings"]
+    assert found["owner"].endswith("KEPT"), ran.stderr
+    assert found["made_at"]["function"] == "keep"
+    assert "in the program itself, and in a worker process" in found["what"]
+    assert len(ran.summary["workers"]) == 1
+
+
 def test_copied_pages_are_no_finding_beside_the_owners_that_explain_them() -> None:
     pages = replace(
         LEAK, verdict="native", owner="worker processes", holders=(), unit="second", bytes_per_step=2.5 * MIB

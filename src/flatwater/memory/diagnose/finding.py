@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 from flatwater.memory.thresholds import SHIPPED
-from flatwater.units import format_bytes
+from flatwater.units import clock_words, format_bytes, short_bytes, two_digits
 
 OWNING = SHIPPED.owning
 
@@ -24,7 +24,7 @@ LABEL = 10
 
 
 NUMBERS = ("bytes_per_step", "share", "count")
-MAYBE = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step")
+MAYBE = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step", "limit_time")
 TEXTS = ("owner", "what", "advice", "unit")
 """Fields of a finding by what they must be."""
 
@@ -78,6 +78,8 @@ class Finding:
     """A sentence where the contents say the same thing twice."""
     outside: bool = False
     """Whether the bytes lie outside of Python, behind the owner's items: no census weighs them."""
+    limit_time: float | None = None
+    """When `limit_step` comes, in seconds since 1970, at the pace of the steps so far. None where that is not known."""
 
     @property
     def fingerprint(self) -> str:
@@ -135,7 +137,7 @@ class Finding:
         if self.made_at is not None:
             details.append(("made at", str(self.made_at)))
         if self.verdict != "slowdown":
-            low, high = (format_bytes(bound) for bound in self.interval)
+            low, high = (short_bytes(bound) for bound in self.interval)
             details.append(("what", f"{self.what}; between {low} and {high} {self._each}"))
             details.append(("until", self.until()))
         if self.redundancy is not None:
@@ -151,7 +153,7 @@ class Finding:
             return "the system needs the memory for something else: then it takes these pages back"
         ends = []
         if self.plateau_bytes is not None:
-            when = "" if self.plateau_step is None else f" at {self.unit} {self.plateau_step}"
+            when = "" if self.plateau_step is None else f" at {self.unit} {two_digits(self.plateau_step)}"
             ends.append(f"full with {format_bytes(self.plateau_bytes)}{when}")
         if self.limit_bytes is None:
             ends.append("no limit is known")
@@ -160,12 +162,22 @@ class Finding:
         return "; ".join(reversed(ends) if self.dies_first else ends)
 
     def _reached(self) -> str:
-        low, high = self.interval
         if self.limit_step is None:
             return "not reached"
-        if low <= 0 or high > OWNING.dated * low:
+        if not self.has_date:
             return f"reached if it goes on; when, cannot be told from rates so far apart as these {self.unit}s have"
-        return f"reached at {self.unit} {self.limit_step}"
+        when = f"{self.unit} {two_digits(self.limit_step)}"
+        return (
+            f"reached {clock_words(self.limit_time)}, at {when}"
+            if self.limit_time is not None
+            else f"reached at {when}"
+        )
+
+    @property
+    def has_date(self) -> bool:
+        """Whether the process reaches its limit, and the rates lie near enough to each other to say when."""
+        low, high = self.interval
+        return self.limit_step is not None and low > 0 and high <= OWNING.dated * low
 
     @property
     def dies_first(self) -> bool:

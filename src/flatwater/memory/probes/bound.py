@@ -30,6 +30,8 @@ thread_seconds: Callable[[], float] = _TIME["thread_time"]
 """CPU time of this thread."""
 process_seconds: Callable[[], float] = _TIME["process_time"]
 sleep: Callable[[float], None] = _TIME["sleep"]
+wall_time: Callable[[], float] = _TIME["time"]
+"""Seconds since 1970."""
 
 fork: Callable[[], int] = _SYSTEM["fork"]
 process_id: Callable[[], int] = _SYSTEM["getpid"]

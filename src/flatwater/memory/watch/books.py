@@ -21,7 +21,7 @@ SELDOM = 5
 """Times that a boundary must come by to count time for people, ..."""
 EACH_HALF = 2
 """... and so many in each half of the readings: what happens at the beginning only is no clock."""
-KINDS = ("epoch", "episode", "update", "step")
+KINDS = ("epoch", "episode", "update", "step", "request")
 """Boundaries that are found, those that mean most to people first."""
 
 
@@ -113,6 +113,23 @@ def converted(found: Finding, scale: Scale) -> Finding:
         limit_step=at(found.limit_step),
         unit=scale.unit,
     )
+
+
+def timed(found: Finding, limit: int | None, rows: Sequence[Row], now: float) -> Finding:
+    """The finding with the time at which memory ends, if boundaries go on to come as they have since warm-up.
+
+    Args:
+        found: per unit.
+        limit: the boundary at which it does.
+        rows: all readings.
+        now: seconds since 1970.
+    """
+    first, last = settled(rows)[0], rows[-1]
+    passed = last.reading.step - first.reading.step
+    if limit is None or passed <= 0:
+        return found
+    left = max(0, limit - last.reading.step) * (last.seconds - first.seconds) / passed
+    return replace(found, limit_time=now + left)
 
 
 def goes_on(found: Finding, since: int, rows: Sequence[Row]) -> bool:

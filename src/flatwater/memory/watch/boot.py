@@ -41,7 +41,7 @@ LAUNCHERS = (
     "accelerate-launch",
     "accelerate.commands.launch",
 )
-"""Programs that only start others: the process of rank 0 below them is watched."""
+"""Programs that only start others: the process of rank 0 below them is the program, the other ranks are workers."""
 IN_TIME = "second"
 """The unit that asks for readings in time, whatever boundaries the program has."""
 WORKER_SECONDS = 1.0
@@ -62,8 +62,12 @@ def begin(told: dict[str, str]) -> None:
     Args:
         told: the runner's variables.
     """
-    if _launches() or os.environ.get("LOCAL_RANK", "0") != "0":
+    if _launches():
         os.environ.update(_handed_on(told, told.get(PYTHONPATH)))
+        return
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        Seat(told).wait()
+        _follow(told)
         return
     claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118  (texts: programs replace what a Path is made of)
     try:

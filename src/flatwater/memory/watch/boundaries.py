@@ -18,6 +18,8 @@ TICK = "tick"
 """A boundary in time, for programs that have none of their own, ..."""
 TICK_SECONDS = 0.05
 """... so long after the one before."""
+REQUEST = "request"
+"""What a server answers. It is counted alone, in whatever thread it comes: readings of servers are taken in time."""
 RESTING = 40
 """Ticks after which one is needed at the latest."""
 NEVER = "the beginning"
@@ -40,6 +42,7 @@ class Boundaries:
         self._looked = looked
         self._looking = threading.Lock()
         self._counts: dict[str, int] = defaultdict(int)
+        self.requests = 0
         self._others = 0
         """Boundaries not in time, at the last one in time."""
         self._before, self._passed = NEVER, monotonic()
@@ -50,8 +53,13 @@ class Boundaries:
         self._samples = Samples(gates, self._counts, self.seconds, self._passed)
 
     @property
+    def told(self) -> dict[str, int]:
+        """How many of each kind, requests as well: what growth can be told by."""
+        return self.counts | {REQUEST: self.requests}
+
+    @property
     def counts(self) -> dict[str, int]:
-        """How many of each kind."""
+        """How many of each kind that readings can be taken at."""
         if self._samples is not None:
             self._samples.count_()
         return self._counts
@@ -72,6 +80,9 @@ class Boundaries:
 
     def step(self, kind: str, passed: int = 1) -> None:
         """Pass boundaries that were not granted. What comes in while another thread looks at one is only counted."""
+        if kind == REQUEST:
+            self.requests += passed
+            return
         self._counts[kind] += passed
         if self._looking.acquire(blocking=False):
             try:

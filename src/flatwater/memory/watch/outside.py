@@ -7,7 +7,7 @@ are inside of it: they are seen by `flatwater watch -- COMMAND` alone.
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,11 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
     open_ = rest >= ENDING.open_bytes
     state: State = "grows" if found else "unexplained" if open_ else "flat"
     outcome = Outcome(state, rest if open_ else 0, UNSEEN if open_ else (), (INSIDE,) if open_ else ())
+    now_at = time.time()
+    timed = [
+        replace(each, limit_time=None if each.limit_step is None else now_at + each.limit_step - steps[-1])
+        for each in foremost(found, growth)
+    ]
     return {
         "program": program,
         "unit": "second",
@@ -147,7 +152,7 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
         "outcome": outcome.to_json(),
         "cost": {"cpu_share": 0.0, "bytes": 0},
         "processes": 1,
-        "findings": [each.to_json() for each in foremost(found, growth)],
+        "findings": [each.to_json() for each in timed],
         "unseen": list(UNSEEN),
         "series": {
             "seconds": [round(at, 3) for at in steps],

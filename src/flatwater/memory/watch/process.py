@@ -17,7 +17,7 @@ from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
 from flatwater.memory.objects.census import Census
 from flatwater.memory.objects.roots import Roots
-from flatwater.memory.probes.bound import monotonic, process_seconds, thread_seconds
+from flatwater.memory.probes.bound import monotonic, process_seconds, thread_seconds, wall_time
 from flatwater.memory.probes.collector import Collector, Teeth
 from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.probes.limit import limits
@@ -38,6 +38,7 @@ from flatwater.memory.watch.books import (
     settled,
     still_grows,
     swing,
+    timed,
 )
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
@@ -246,7 +247,7 @@ class ProcessWatch:
             self._monitor.count(seconds=ENDING.last_census)
 
     def _keep(self, reading: Reading, seconds: float) -> None:
-        keep_(self._rows, Row(seconds, dict(self.boundaries.counts), reading, self._own, dict(self.boundaries.seconds)))
+        keep_(self._rows, Row(seconds, self.boundaries.told, reading, self._own, dict(self.boundaries.seconds)))
 
     def _held(self) -> list[str]:
         """Owners that were found, other than kinds of memory."""
@@ -270,7 +271,7 @@ class ProcessWatch:
     def _for_people(self, found: Finding) -> Finding:
         """The finding per unit instead of per boundary, with what collections free."""
         scale = scale_of(self._rows, self._unit)
-        told = converted(found, scale)
+        told = timed(converted(found, scale), found.limit_step, self._rows, wall_time())
         teeth = self._teeth() if told.owner == CYCLIC else None
         return told if teeth is None else with_teeth(told, teeth, self._pace_of_steps() / scale.per_unit)
 
@@ -348,7 +349,7 @@ class ProcessWatch:
             self._rows,
             self.findings() if found is None else found,
             unit=self._unit,
-            counts=self.boundaries.counts,
+            counts=self.boundaries.told,
             unread=self._unread,
             censuses=self.censuses,
             leads=self._leads,

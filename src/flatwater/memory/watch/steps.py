@@ -1,4 +1,4 @@
-"""Step boundaries of a program that knows nothing of it: optimizer steps, environment steps and resets, epochs.
+"""Step boundaries of a program that knows nothing of it: optimizer steps, environment steps, epochs, requests.
 
 Libraries are prepared when the program imports them, right after their own code has run; nothing is imported that it
 does not import. What is wrapped does what it did, with the same arguments and results.
@@ -13,11 +13,12 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from flatwater.memory.watch.boundaries import REQUEST
 from flatwater.memory.watch.gates import Count, Gate, gate_of, listen
 
 _known = set[str]()
 """Libraries that are prepared, or will be: a fork has them as they were."""
-_GATES = {kind: gate_of(kind) for kind in ("update", "epoch", "step", "episode")}
+_GATES = {kind: gate_of(kind) for kind in ("update", "epoch", "step", "episode", REQUEST)}
 
 
 def find_steps(count: Count) -> Mapping[str, Gate]:
@@ -29,7 +30,7 @@ def find_steps(count: Count) -> Mapping[str, Gate]:
     listen(count)
     after_import({name: prepare for name, prepare in _PREPARED.items() if name not in _known})
     _known.update(_PREPARED)
-    return _GATES
+    return {kind: gate for kind, gate in _GATES.items() if kind != REQUEST}
 
 
 def after_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
@@ -208,7 +209,39 @@ def _takes_one(method: Any) -> bool:  # noqa: ANN401
     return code.co_argcount == len(("self", "action")) and not others and method.__defaults__ is None
 
 
+# --- servers ---
+
+
+def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
+    """Let a method of a class of a server, which is called once for each request, count its calls."""
+
+    def prepare(module: ModuleType) -> None:
+        cls = vars(module).get(owner)
+        method = None if cls is None else vars(cls).get(name)
+        if type(method) is not FunctionType:
+            return
+
+        def told(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            _GATES[REQUEST].pass_()
+            return method(*given, **named)
+
+        setattr(cls, name, functools.update_wrapper(told, method))
+
+    return prepare
+
+
+_UVICORN = ("h11_impl", "httptools_impl", "zttp_impl", "zttp_h2_impl")
+_SERVERS = (
+    *((f"uvicorn.protocols.http.{name}", "RequestResponseCycle", "run_asgi") for name in _UVICORN),
+    ("gunicorn.workers.sync", "SyncWorker", "handle_request"),
+    ("gunicorn.workers.gthread", "ThreadWorker", "handle_request"),
+    ("gunicorn.workers.base_async", "AsyncWorker", "handle_request"),
+    ("aiohttp.web_protocol", "RequestHandler", "_handle_request"),
+    ("tornado.web", "RequestHandler", "_execute"),
+    ("http.server", "BaseHTTPRequestHandler", "parse_request"),  # and those above it: werkzeug, wsgiref, Django's
+)
 _PREPARED: dict[str, Callable[[ModuleType], None]] = {
+    **{module: _counts_requests(owner, name) for module, owner, name in _SERVERS},
     "torch.optim.optimizer": _prepare_optimizers,
     "torch.utils.data.dataloader": _prepare_loaders,
     "gymnasium.core": _prepare_envs,

@@ -6,6 +6,7 @@ from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.boundaries import REQUEST
 from flatwater.memory.watch.workers import OWNER
 from flatwater.units import format_bytes
 
@@ -47,12 +48,14 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
     grown = max(0, summary["resident_growth_bytes"])
     whole = max(1, grown + sum(max(0, worker["resident_growth_bytes"]) for worker in read))
     merged = _dated([_together(group, summary, whole) for group in groups], summary, read)
+    of_workers = sum(found.share for found in merged)
     own = [Finding.from_json(found) for found in summary["findings"]]
     own = [replace(found, share=found.share * grown / whole) for found in own]
+    merged, own = _with_own(merged, own)
     explained = sum(found.bytes_per_step for found in merged)
     own = [found for found in own if found.owner != OWNER or explained < WEIGHING.workers_owned * found.bytes_per_step]
     found = sorted([*own, *merged], key=lambda each: -each.bytes_per_step)
-    share = (summary["explained_share"] * grown + sum(each.share for each in merged) * whole) / whole
+    share = summary["explained_share"] * grown / whole + of_workers
     return {
         **summary,
         **told,
@@ -61,17 +64,45 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
         "resident_growth_bytes": whole,
         "outcome": summary["outcome"] | {"state": "grows"},
         "cost": _cost([summary, *read]),
+        "processes": max(summary["processes"], 1 + len(read)),
         "unseen": [f"in the program's own process: {sentence}" for sentence in summary["unseen"]],
     }
 
 
+def _with_own(merged: Sequence[Finding], own: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Findings of workers, each with what the program's own process holds of the same; and the rest of its own."""
+    known = {found.fingerprint: found for found in own}
+    both = []
+    for found in merged:
+        mine = known.pop(found.fingerprint, None)
+        if mine is None:
+            both.append(found)
+            continue
+        low, high = (sum(ends) for ends in zip(found.interval, mine.interval, strict=True))
+        both.append(
+            replace(
+                found,
+                bytes_per_step=found.bytes_per_step + mine.bytes_per_step,
+                interval=(low, high),
+                share=min(1.0, found.share + mine.share),
+                what=f"in the program itself, and {found.what}",
+            )
+        )
+    return both, list(known.values())
+
+
 def _in_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The summary with the seconds of its workers: a program that only waits for them takes no reading."""
+    """The summary by the clock of its workers: a program that only waits for them takes no reading."""
     last = max(worker["ended_at"] for worker in workers)
     seconds = last - min(worker["ended_at"] - worker["seconds"] for worker in workers)
-    if summary["unit"] != "second" or summary["seconds"] >= seconds:
+    if summary["unit"] != "second":
         return summary
-    return summary | {"seconds": round(seconds, 3), "steps": round(seconds)}
+    if {worker["unit"] for worker in workers} == {REQUEST}:  # a server that only starts those who answer
+        steps = sum(worker["steps"] for worker in workers)
+        return summary | {"unit": REQUEST, "seconds": max(round(seconds, 3), summary["seconds"]), "steps": steps}
+    return (
+        summary if summary["seconds"] >= seconds else summary | {"seconds": round(seconds, 3), "steps": round(seconds)}
+    )
 
 
 def _unit_seconds(summary: Mapping[str, Any]) -> float:
@@ -120,12 +151,15 @@ def _together(group: Sequence[_Seen], summary: Mapping[str, Any], whole: int) ->
     """One finding, at the rate of all workers that live at once, per unit of the program."""
     first = max(group, key=lambda seen: seen.bytes).finding
     several = _at_once(group)
-    scale = several * _unit_seconds(summary) / len(group)
-    rate = sum(seen.finding.bytes_per_step * seen.per_second for seen in group) * scale
-    low, high = (sum(seen.finding.interval[end] * seen.per_second for seen in group) * scale for end in (0, 1))
+    if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
+        scales = [seen.worker["steps"] / max(1, summary["steps"]) for seen in group]
+    else:
+        scales = [several * _unit_seconds(summary) / len(group) * seen.per_second for seen in group]
+    rates = [(seen.finding.bytes_per_step, *seen.finding.interval) for seen in group]
+    rate, low, high = (sum(scale * each[at] for scale, each in zip(scales, rates, strict=True)) for at in range(3))
     plateau = first.plateau_bytes
     each = "in a worker process" if several == 1 else f"in each of {several} worker processes"
-    holds = f", {format_bytes(rate / several)} each" if several > 1 else ""
+    holds = f", {format_bytes(rate / several)} each" if several > 1 and summary["unit"] != REQUEST else ""
     return replace(
         first,
         unit=summary["unit"],
@@ -136,6 +170,7 @@ def _together(group: Sequence[_Seen], summary: Mapping[str, Any], whole: int) ->
         plateau_bytes=None if plateau is None else plateau * several,
         plateau_step=None,
         limit_step=None,
+        limit_time=None,
     )
 
 
@@ -146,8 +181,12 @@ def _dated(
     grown = max(0, summary["resident_growth_bytes"])
     held = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
     rate = grown / max(1, summary["steps"]) + sum(found.bytes_per_step for found in merged)
+    now = max(worker["ended_at"] for worker in workers)
     dated = []
     for found in merged:
-        left = None if found.limit_bytes is None or rate <= 0 else max(0.0, found.limit_bytes - held) / rate
-        dated.append(replace(found, limit_step=None if left is None else summary["steps"] + round(left)))
+        if found.limit_bytes is not None and rate > 0:
+            left = max(0.0, found.limit_bytes - held) / rate
+            when = now + left * _unit_seconds(summary)
+            found = replace(found, limit_step=summary["steps"] + round(left), limit_time=when)  # noqa: PLW2901
+        dated.append(found)
     return dated
