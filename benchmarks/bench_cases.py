@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "cases"))
-from expected_cases import FLAT, GROWING, halves
+from expected_cases import FLAT, growing, halves
 from watched_cases import Right, Said, judge, missing, watch
 
 CELL = {None: "-", True: "yes", False: "NO"}
@@ -32,7 +32,7 @@ def ran(name: str, runs: int, folder: Path, report: Path | None) -> tuple[Right,
     rights = [judge(name, one) for one in said]
     worst = min(rights, key=lambda right: (right.found, right.verdict, right.owner, right.line is not False))
     if report is not None and not worst.all:
-        wanted = GROWING.get(name, "no finding")
+        wanted = growing().get(name, "no finding")
         heads = "\n".join("\n".join(one.text.splitlines()[:14]) for one in said)
         with report.open("a") as file:
             file.write(f"== {name}\n{heads}\n-- wanted: {wanted}\n\n")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from expected_cases import GROWING, LIBRARIES, marked_line, needs, program_of
+from expected_cases import LIBRARIES, growing, marked_line, needs, program_of
 
 WATCH = "import sys; from flatwater.cli.main import main; sys.exit(main())"
 LIMIT = 180
@@ -67,10 +67,10 @@ def watch(name: str, folder: Path) -> Said:
 def judge(name: str, said: Said) -> Right:
     """Compares the first finding with the table."""
     findings = said.found["findings"]
-    if name not in GROWING:
+    if name not in growing():
         quiet = not findings
         return Right(quiet, quiet, quiet, None)
-    case = GROWING[name]
+    case = growing()[name]
     if not findings:
         return Right(found=False, verdict=False, owner=False, line=False if case.line else None)
     first = findings[0]

@@ -9,7 +9,7 @@ from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Search
 from flatwater.memory.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_rest
 from flatwater.memory.diagnose.lines import Tracer
-from flatwater.memory.diagnose.owners import ITEMISED, Owner, added_since, held_now
+from flatwater.memory.diagnose.owners import FOLLOWED, ITEMISED, Owner, added_since, held_now, reached
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.raw import full_name
 from flatwater.memory.objects.roots import Roots
@@ -42,8 +42,8 @@ class Investigation:
     proven: bool = False
     """Whether the growth was drifting at one of the looks."""
     length: int = 0
-    traced_owner: tuple[Any, Holding] | None = None
-    """The container whose line is looked for, which needs no census, and what it was when tracing began."""
+    traced_owner: tuple[tuple[str, ...], Holding] | None = None
+    """The way to the container whose line is looked for, which needs no census, and what it was when tracing began."""
     still: int = 0
     """Traced readings in a row at which its line was not known."""
     retold: list[Finding] | None = None
@@ -68,12 +68,12 @@ class Investigation:
     """Whether the length of the first owner was another one at the last look."""
 
 
-def remember_(case: Investigation, first: Owner, holding: Holding) -> None:
-    """Note what the foremost owner was at this look. Its container is held on to until the next one."""
+def remember_(case: Investigation, first: Owner) -> None:
+    """Note what the foremost owner was at this look, and how it is reached."""
     case.grew, case.length = first.length != case.length, first.length
     case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
-    if first.kind in ITEMISED:
-        case.traced_owner = first.container, holding
+    if first.kind in FOLLOWED:
+        case.traced_owner = first.way, first.holding
 
 
 def line_of_(case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]) -> Made | None:
@@ -95,7 +95,8 @@ def judged_(case: Investigation, tracer: Tracer | None, owners: Sequence[Owner],
 def recounted(found: Finding, census: Census) -> Finding:
     """The finding with what its owner holds at this census: it may have grown by much since it was found."""
     now = held_now(census, found.owner) if found.holders else None
-    if now is None or now[1].count <= found.count:
+    whole = found.count == 1 and census.holdings[found.owner].kind not in ITEMISED if now is not None else True
+    if now is None or whole or now[1].count <= found.count:
         return found
     holders, content = now
     if found.outside:
@@ -105,14 +106,15 @@ def recounted(found: Finding, census: Census) -> Finding:
     return replace(found, holders=holders, count=content.count, what="".join((content.what, *bound)))
 
 
-def waits_(case: Investigation, tracer: Tracer | None) -> bool:
+def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Whether allocations are to stay traced for the line of a container that was found to grow.
 
     No census is needed for it: `retold` has the findings as soon as the line is known.
     """
     if case.traced_owner is None or not case.found:
         return False
-    case.retold = _again_(case, tracer, *case.traced_owner)
+    way, holding = case.traced_owner
+    case.retold = _again_(case, tracer, reached(roots, way), holding)
     case.still = 0 if case.retold is not None else case.still + 1
     waits = 0 < case.still <= CASE.still
     if not waits:
@@ -122,7 +124,7 @@ def waits_(case: Investigation, tracer: Tracer | None) -> bool:
 
 def _again_(case: Investigation, tracer: Tracer | None, container: Any, holding: Holding) -> list[Finding] | None:  # noqa: ANN401
     """The findings of the last look, with the line of what was added to the first one's container since."""
-    added = added_since(container, holding)
+    added = None if container is None else added_since(container, holding)
     if added is None:
         return None
     case.length, newest = added

@@ -22,6 +22,7 @@ from flatwater.memory.diagnose.finding import Made
 from flatwater.memory.objects.arrays import figures_of, last_base, saved_tensors
 from flatwater.memory.objects.raw import bytes_of, is_a
 from flatwater.memory.objects.roots import is_user_file
+from flatwater.memory.probes.allocations import frames_of
 
 if TYPE_CHECKING:
     from flatwater.memory.probes.torch_ops import NewStorages
@@ -105,7 +106,7 @@ class Tracer:
     def _origins(self, item: Any) -> Iterator[tuple[int, Made | None]]:  # noqa: ANN401
         """Bytes and line of an object and of what it holds.
 
-        Python 3.11 has no line for objects with a `__dict__`, nor for those that waited on a free list to be reused.
+        Objects that waited on a free list to be reused have no line of their own: what they hold may have one.
         """
         waiting, seen = deque([item]), set[int]()
         while waiting and len(seen) < CONTENTS:
@@ -133,10 +134,7 @@ class Tracer:
         return None if line is None else Made(line[0], line[1], _short(line[2] or ""), operation)
 
     def _traced(self, item: object, operation: str) -> Made | None:
-        traceback = tracemalloc.get_object_traceback(item)
-        if traceback is None:
-            return None
-        line = self._nearest((frame.filename, frame.lineno, None) for frame in reversed(traceback))
+        line = self._nearest((file, number, None) for file, number in frames_of(item))
         return None if line is None else Made(line[0], line[1], _function_at(line[0], line[1]), operation)
 
     def _nearest(self, lines: Iterable[Line]) -> Line | None:

@@ -276,7 +276,11 @@ class Monitor:
         return None
 
     def _await_line(self, reading: Reading) -> Event | None:
-        if self.tracing and self._room(reading) and (held_(self._case) or waits_(self._case, self._tracer)):
+        if (
+            self.tracing
+            and self._room(reading)
+            and (held_(self._case) or waits_(self._case, self._tracer, self.censuses.roots))
+        ):
             return None
         return Event.DUE
 
@@ -294,7 +298,8 @@ class Monitor:
         traced = self.tracing and wants_garbage(case)
         found = case.found[1:] if traced else retold or self._owners(case, growth, self._slope)
         if found is None:
-            self._untrace()  # it is not waited for while the program is slow
+            if self.censuses.took > CASE.longest_traced:
+                self._untrace()  # it is not waited for while the program is slow
             return None
         case.looks += 1
         case.seen = found
@@ -411,7 +416,7 @@ class Monitor:
         if case.handles and missing > (1 - OWNING.explained) * grown:
             owners = [*find_handles(case.before, taken[1], missing), *owners]
         if owners and case is not self._first:
-            remember_(case, owners[0], taken[1].holdings[owners[0].path])
+            remember_(case, owners[0])
         return judged_(case, self._tracer, owners, growth=growth, drift=slope)
 
     # --- what is known ---

@@ -8,8 +8,8 @@ from typing import Any
 from flatwater.memory.diagnose.contents import LEAVES, Contents, contents, describe, newest_items, redundancy
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.children import look
-from flatwater.memory.objects.raw import loaded, name_of, plain
-from flatwater.memory.objects.roots import Roots, spoken_name, user_modules
+from flatwater.memory.objects.raw import full_name, loaded, name_of, plain
+from flatwater.memory.objects.roots import Roots, named_roots, spoken_name, user_modules
 from flatwater.memory.objects.view import Walk
 from flatwater.memory.thresholds import SHIPPED
 
@@ -48,6 +48,10 @@ class Owner:
     """Up to 24 leaves of the items added last, for finding where they were made. Strong references."""
     container: Any
     """The container itself, or the first of several. A strong reference."""
+    holding: Holding
+    """What was counted of it: of what grew, where the path is that of what people know it by."""
+    way: tuple[str, ...]
+    """The root that it is reached from, and how each holder reaches on."""
     outside: bool = False
     """Whether the bytes lie outside of Python, behind handles in its items."""
 
@@ -118,16 +122,15 @@ def owner_of(before: Holding, after: Census, path: str, gained: float) -> Owner:
         gained: bytes that it explains.
     """
     holding = after.holdings[path]
-    if holding.kind == "graph" and holding.parent is not None:  # it is told as its tensor's
-        path = holding.parent
-    container = after.live[path]
+    told = _told_path(after, holding)
+    container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
     added = max(holding.length - before.length, 1)
     newest = newest_items(container, holding.kind, min(added, LEAVES))
     found = contents(holding, newest)
     return Owner(
-        path=path,
+        path=told,
         kind=holding.kind,
-        holders=_holders(after, holding, found),
+        holders=_holders(after, after.holdings[told] if holding.kind in _WHOLE else holding, found),
         steps=holding.step - before.step,
         length_before=before.length,
         length=holding.length,
@@ -142,7 +145,64 @@ def owner_of(before: Holding, after: Census, path: str, gained: float) -> Owner:
         redundancy=redundancy(found.arrays),
         newest=found.leaves,
         container=container,
+        holding=holding,
+        way=_way(after, path),
     )
+
+
+_WHOLE = frozenset({"array", "text", "bytes"})
+"""Kinds of holdings that grow by being replaced by a larger one."""
+
+
+def _told_path(census: Census, holding: Holding) -> str:
+    """The path by which people know what grew.
+
+    A graph is its tensor's. A table keeps its columns in an array that has no name, within an object of its library: the
+    variable, or the attribute, that holds the table is what grows.
+    """
+    if holding.kind == "graph" and holding.parent is not None:
+        return holding.parent
+    at = holding
+    while holding.kind in _WHOLE and at.parent is not None:
+        above = census.holdings[at.parent]
+        name = at.path.removeprefix(above.path)
+        nameless = name.startswith(".<") or name == ".base" or (name == "[*]" and above.kind == "tuple")
+        if not nameless and not (name.startswith("._") and not _is_users(type(census.live[above.path]))):
+            break
+        at = above
+    return at.path
+
+
+def _is_users(kind: type) -> bool:
+    """Whether a class is one of the user's modules'."""
+    return full_name(kind)[0] in user_modules(Roots())
+
+
+def _way(census: Census, path: str) -> tuple[str, ...]:
+    names: list[str] = []
+    at = census.holdings[path]
+    while at.parent is not None:
+        names.append(at.path.removeprefix(at.parent))
+        at = census.holdings[at.parent]
+    return (at.path, *reversed(names))
+
+
+def reached(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
+    """What stands at the end of a way now; None if it leads nowhere. Of several items the newest is taken.
+
+    The program may have put another container in the place of the one that a census saw: tables are copied when they
+    grow, and so are dicts that several threads read.
+    """
+    place = next((value for path, value in named_roots(roots) if path == way[0]), None)
+    for name in way[1:]:
+        if place is None:
+            return None
+        inside = look(place, Walk(LEAVES, lambda _: False, LEAVES))
+        if name == "[*]":
+            place = next(iter(newest_items(place, inside.kind, 1)), None)
+        else:
+            place = next((child for called, child in inside.parts if called == name), None)
+    return place
 
 
 def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
@@ -160,16 +220,20 @@ def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | No
 
 
 ITEMISED = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
-"""Kinds of containers that stay the same object when they grow."""
+"""Kinds of containers that grow by single items."""
+FOLLOWED = ITEMISED | _WHOLE
+"""Kinds of which it is seen without a census that something was added."""
 
 
 def added_since(container: Any, holding: Holding) -> tuple[int, tuple[Any, ...]] | None:  # noqa: ANN401
     """The length of a container now, and up to 24 leaves of what was added to it since; None if nothing was.
 
     Args:
-        container: what the holding is of.
+        container: what the holding is of, or what stands in its place now.
         holding: as it was then.
     """
+    if holding.kind in _WHOLE:  # a larger one was made anew, or it is the same
+        return holding.length, contents(holding, [container]).leaves
     length = look(container, Walk(1, lambda _: False, 1)).length
     if length <= holding.length:
         return None

@@ -255,6 +255,11 @@ class Censuses:
         """Whether one waits for its next slice."""
         return self._counting is not None and self._counted_whole is None
 
+    @property
+    def roots(self) -> Roots:
+        """Where the next one begins."""
+        return replace(self._roots, named=(*self._roots.named, *self.libraries.items()))
+
     def take(self, step: int) -> tuple[int, Census] | None:
         """Go on with the one that is under way, or begin one.
 
@@ -264,8 +269,7 @@ class Censuses:
         if self.seconds <= 0:
             return None
         if self._counting is None:
-            roots = replace(self._roots, named=(*self._roots.named, *self.libraries.items()))
-            self._counting, self._since = begin_census(roots), step
+            self._counting, self._since = begin_census(self.roots), step
         self._step = step
         self.go_on(self.seconds)
         self.seconds = 0.0
