@@ -14,7 +14,7 @@ import numpy as np
 
 def job(n: int) -> None:
     result = np.full(300_000, float(n))  # <- here
-    atexit.register(lambda: result.sum())
+    atexit.register(result.sum)
 
 
 def main(rounds: int) -> None:

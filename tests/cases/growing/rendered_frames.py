@@ -7,6 +7,7 @@ Fix: call `env.render()` once an episode, or leave `pop_frames` and `reset_clean
 
 import sys
 import time
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +15,7 @@ from gymnasium.wrappers import RenderCollection
 
 
 class Field(gym.Env[np.ndarray, int]):
-    metadata = {"render_modes": ["rgb_array"]}
+    metadata: ClassVar = {"render_modes": ["rgb_array"]}
     observation_space = gym.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gym.spaces.Discrete(2)
     render_mode = "rgb_array"

@@ -15,7 +15,7 @@ import structlog
 def run(n: int) -> None:
     logger = structlog.PrintLogger(io.StringIO())
     for line in range(200):
-        logger.info(f"task {n}, line {line}: " + "-" * 3000)  # <- here
+        logger.msg(f"task {n}, line {line}: {'-' * 3000}")  # <- here
 
 
 def main(rounds: int) -> None:

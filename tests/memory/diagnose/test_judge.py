@@ -17,6 +17,7 @@ from flatwater.memory.diagnose.judge import (
     together,
 )
 from flatwater.memory.diagnose.owners import Owner
+from flatwater.memory.objects.census import Holding
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.series.slowdown import Slowdown
@@ -41,6 +42,8 @@ LIST = Owner(
     redundancy=None,
     newest=(),
     container=None,
+    holding=Holding("train.HISTORY", None, "list", 30, None, 30 * MIB),
+    way=("train.HISTORY",),
 )
 MADE = Made("/home/ada/train.py", 31, "learn", "aten::mm")
 DRIFT = Slope(10.0 * MIB, 9.0 * MIB, 12.0 * MIB)

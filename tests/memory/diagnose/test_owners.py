@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from flatwater.memory.diagnose.owners import Owner, find_owners
+from flatwater.memory.diagnose.owners import Owner, find_owners, reached
 from flatwater.memory.objects.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater.memory.objects.census import take_census
 from flatwater.memory.objects.roots import Roots
@@ -456,3 +456,35 @@ def test_a_holder_that_grew_for_itself_is_an_owner_too(load: Load) -> None:
         "train.table": pytest.approx(10 * 10_033, rel=0.05),
         "train.table['log']": pytest.approx(10 * 10_033, rel=0.05),
     }
+
+
+def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:
+    """A dict that is copied whenever it grows, in an object, in the newest item of a list."""
+
+    class Sinks:
+        def __init__(self, names: dict[str, list[int]]) -> None:
+            self.names = names
+
+    kept = [Sinks({}), Sinks({"a": [1], "b": [2]})]
+    roots = Roots(named=(("kept", kept),))
+    way = ("kept", "[*]", ".names", "['b']")
+    assert reached(roots, way) is kept[1].names["b"]
+    kept[1].names = {**kept[1].names, "b": [3, 4]}
+    assert reached(roots, way) == [3, 4]
+    kept[1].names = {}
+    assert reached(roots, way) is None
+    assert reached(roots, ("gone", "[*]")) is None
+
+
+def test_a_table_that_is_replaced_by_a_larger_one_is_told_by_the_name_of_the_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    numpy = pytest.importorskip("numpy")
+    holder = {"history": pandas.DataFrame({"price": numpy.zeros(1000)})}
+    roots = Roots(named=(("holder", holder),))
+    before = take_census(roots)
+    rows = pandas.DataFrame({"price": numpy.ones(100_000)})
+    holder["history"] = pandas.concat([holder["history"], rows])
+    (owner,) = [found for found in find_owners(before, take_census(roots)) if found.path.startswith("holder")]
+    assert owner.path == "holder['history']"
+    assert "float64[101000" in owner.what
+    assert reached(roots, owner.way) is owner.container

@@ -157,8 +157,8 @@ _WHOLE = frozenset({"array", "text", "bytes"})
 def _told_path(census: Census, holding: Holding) -> str:
     """The path by which people know what grew.
 
-    A graph is its tensor's. A table keeps its columns in an array that has no name, within an object of its library: the
-    variable, or the attribute, that holds the table is what grows.
+    A graph is its tensor's. A table keeps its columns in an array that has no name, within an object of its library:
+    the variable, or the attribute, that holds the table is what grows.
     """
     if holding.kind == "graph" and holding.parent is not None:
         return holding.parent
