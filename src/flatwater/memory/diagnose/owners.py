@@ -73,7 +73,14 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
     gained = _gains(before, after, growth, below)
     least = OWNING.least_share * sum(gained.values())
     paths = sorted((path for path in gained if gained[path] >= least), key=lambda path: -gained[path])
-    return [owner_of(before.holdings[path], after, path, gained[path]) for path in paths]
+    found: dict[str, Owner] = {}
+    for path in paths:
+        owner = owner_of(before.holdings[path], after, path, gained[path])
+        known = found.get(owner.path)  # another column of the same table
+        found[owner.path] = (
+            owner if known is None else replace(known, bytes_grown=known.bytes_grown + owner.bytes_grown)
+        )
+    return list(found.values())
 
 
 def _bytes(census: Census, path: str) -> int:

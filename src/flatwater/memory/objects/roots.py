@@ -19,7 +19,7 @@ from typing import Any
 
 from flatwater.memory.objects.locals import function_name, locals_of
 from flatwater.memory.objects.raw import dict_of, entries, loaded, names_of, namespace, plain, thread_name
-from flatwater.memory.objects.tasks import suspended_frames
+from flatwater.memory.objects.tasks import contexts, suspended_frames
 
 _SEPARATORS = tuple({os.sep, os.altsep or os.sep})
 _STDLIB = tuple(sorted({str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib")}))
@@ -153,6 +153,7 @@ def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[
     for frame in frames[1:]:
         yield _locals(frame)
     yield _waiting(roots, {id(frame) for frame in frames})
+    yield [(f"context variable {variable.name}", value) for variable, value in contexts()]
     # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
     others = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
     yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in others]
@@ -243,6 +244,9 @@ _KNOWN = (
     ("torch.optim.optimizer", "_global_optimizer_post_hooks", "torch's global optimizer post-hooks"),
     ("gymnasium.envs.registration", "registry", "gymnasium's registry"),
     ("sqlalchemy.pool.base", "_pool_registry", "sqlalchemy's pools"),
+    ("weakref", "finalize._registry", "finalizers of weakref.finalize"),
+    ("structlog._output", "WRITE_LOCKS", "structlog's WRITE_LOCKS"),
+    ("linecache", "cache", "linecache's files"),
 )
 """Module, where in it, and the name that people know it by."""
 

@@ -1,10 +1,13 @@
 """Coroutines that asyncio's tasks are suspended in: their frames are on no thread's stack, and hold what they work on.
 
+Context variables as well: a context is no object that a variable of the program holds.
+
 Nothing of the program runs: tasks are asked by the methods of the builtin type, coroutines by those of theirs.
 """
 
 import gc
 from collections.abc import Iterator
+from contextvars import Context, ContextVar, copy_context
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
@@ -22,6 +25,13 @@ def suspended_frames() -> Iterator[FrameType]:
     """Frames of all tasks' coroutines, those of a task outermost first; the running ones are among them."""
     for task in _tasks():
         yield from _chain(_coroutine(task))
+
+
+def contexts() -> Iterator[tuple[ContextVar[Any], Any]]:
+    """Context variables with their values: of the code that runs now, and of each task."""
+    held = (one for task in _tasks() for one in gc.get_referents(task) if type(one) is Context)
+    for context in (copy_context(), *held):
+        yield from context.items()
 
 
 def _tasks() -> list[Any]:
