@@ -31,6 +31,12 @@ class MemoryLimitError(FlatwaterError):
     exit_code = 3
 
 
+class BudgetError(RunError):
+    """A process that computes for a run came to its memory budget; the run ends with what was saved before."""
+
+    exit_code = 4
+
+
 def require(holds: bool, field: str, given: object, wanted: str) -> None:
     """Raise a `ConfigError` that names the field, the value given and the one wanted, unless `holds`."""
     if not holds:

@@ -20,6 +20,7 @@ from flatwater.metrics.alarms import (
     refused_orders,
     skipped_steps,
     tell,
+    waiting_threads,
 )
 
 IDLE = never_trading(1, {"champion": 0})[0].message.split(":")[0]
@@ -102,3 +103,12 @@ def test_alarms_of_one_kind_are_told_in_one_line() -> None:
     alarms = [Alarm("never trades", "member 0", "It is idle.", 3), Alarm("not finite", "losses", "It is NaN.", 3)]
     alarms.append(Alarm("never trades", "member 7", "It is idle too.", 3))
     assert tell(alarms) == ["round 3: It is idle. The same holds for member 7.", "round 3: It is NaN."]
+
+
+def test_threads_that_do_not_get_one_core_together_are_told() -> None:
+    (alarm,) = waiting_threads(3, 2, 46.0, 9.7)
+    assert (alarm.kind, alarm.round) == ("threads wait", 3)
+    assert "2 threads had 0.21 cores in the round's 46 s" in alarm.message
+    assert "--workers auto" in alarm.message
+    for fine in ((1, 46.0, 9.7), (2, 46.0, 46.0), (2, 4.0, 0.1)):
+        assert waiting_threads(3, *fine) == []

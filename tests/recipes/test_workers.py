@@ -17,7 +17,8 @@ import flatwater as fw
 from flatwater.cli.main import main
 from flatwater.cluster.processes import Worker
 from flatwater.cluster.share import shares
-from flatwater.errors import ConfigError, RunError
+from flatwater.errors import BudgetError, ConfigError, RunError
+from flatwater.memory.planner import Plan
 from flatwater.recipes.erl.workers import Workers
 
 SMALL: dict[str, Any] = {
@@ -179,6 +180,31 @@ def test_a_worker_that_always_dies_ends_the_run_with_what_to_do() -> None:
     with pytest.raises(RunError, match="worker 2 died 3 times at one question, last with exit status 7"):
         worker.take()
     worker.close()
+
+
+def test_a_worker_is_refused_more_than_its_budget() -> None:
+    worker = Worker(3, "builtins:bytearray", 256 << 20, lambda _: None, budget=64 << 20)
+    with pytest.raises(BudgetError, match=r"worker 3 came to its memory budget of 64\.00 MiB, and was refused more"):
+        worker.take()
+    worker.close()
+    worker = Worker(4, "builtins:bytearray", 1 << 20, lambda _: None, budget=64 << 20)
+    assert worker.take() is None
+    worker.close()
+
+
+def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = "td3, prioritised"
+    run = trained(kind, tmp_path / "run", replay=KINDS[kind]["replay"] | {"generations": 1500}, rounds=1)
+    more = ["resume", str(run), "--rounds", "2", "--workers", "2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan, "worker_budgets", property(lambda plan: [1 for _ in plan.workers]))
+        assert main(more) == BudgetError.exit_code == 4
+        assert "worker 0 came to its memory budget of 1 B, and was refused more" in capsys.readouterr().err
+    # What is planned is enough, without anything that the run leaves of its budget.
+    monkeypatch.setattr(Plan, "worker_budgets", property(lambda plan: plan.workers))
+    assert main(more) == 0
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,11 @@ import json
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from flatwater.cli.main import main
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 
@@ -53,3 +56,15 @@ def test_what_only_a_cycle_holds_is_released_too() -> None:
     freed, released = freed_and_released("keep", "cycle")
     assert freed > 60 * MEGABYTE
     assert released < 4 * MEGABYTE
+
+
+def test_a_run_whose_threads_wait_says_so(
+    tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flatwater.metrics.alarms.LONG", 0.0)
+    monkeypatch.setattr("flatwater.metrics.alarms.BUSY", 1e6)
+    monkeypatch.setattr("flatwater.runs.session.use_threads", lambda wanted: wanted)  # they would wait indeed
+    run = tmp_path / "run"
+    assert main(["train", "erl", *tiny, "--threads", "2", "--rounds", "1", "--run", str(run)]) == 0
+    assert "threads then wait for each other" in " ".join(capsys.readouterr().out.split())
+    assert "threads wait: 2 threads had " in (run / "alarms.jsonl").read_text()

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from flatwater.cli.shown import ShownRun
-from flatwater.config.bounds import Bounds, Number
+from flatwater.config.bounds import Number, Workers
 from flatwater.metrics.config import Tracker
 
 
@@ -32,9 +32,9 @@ class Resume(ShownRun):
     """Send checkpoints there from here on. Left out: as it was started, or to the URL that it comes from."""
     trackers: Annotated[tuple[Tracker, ...] | None, tyro.conf.arg(metavar="{tensorboard,wandb} ...")] = None
     """Where the numbers are shown from here on. Left out: as it was started."""
-    workers: Annotated[int, Bounds(0, 1 << 10)] | None = None
-    """Processes that compute from here on, of a run of traders: the numbers are the same. 0 takes one for each free
-    core. Left out: as many as before."""
+    workers: Workers | None = None
+    """Processes that compute from here on, of a run of traders: the numbers are the same. auto takes one for each core
+    that is free now. Left out: as many as before."""
     tag: tuple[str, ...] | None = None
     """Words by which `flatwater runs --tag` finds the run. Left out: as it was started."""
     on_event: str | None = None

@@ -14,8 +14,10 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from flatwater.errors import RunError
+from flatwater.cluster.worker import FAILED, NO_MEMORY
+from flatwater.errors import BudgetError, RunError
 from flatwater.memory.probes.proc import stands_still
+from flatwater.units import format_bytes
 
 DEATHS = 3
 """Deaths of a worker at one question after which the run ends."""
@@ -28,7 +30,14 @@ _LOOK_SECONDS = 1.0
 class Worker:
     """One process: questions are posted, answers taken in the same order."""
 
-    def __init__(self, number: int, target: str, given: object, prepare: Callable[["Worker"], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        target: str,
+        given: object,
+        prepare: Callable[["Worker"], None],
+        budget: int | None = None,
+    ) -> None:
         """Start the process; it is not waited for. The first answer to take says that it has begun.
 
         Args:
@@ -36,9 +45,10 @@ class Worker:
             target: `package.module:Class`, made of `given` in the process; its methods answer.
             given: what the class is called with.
             prepare: tells a process that was started in the place of a dead one what that one knew.
+            budget: private bytes that the process may have; it is refused more.
         """
-        self.number = number
-        self._begin = _message("__init__", target, given)
+        self.number, self._budget = number, budget
+        self._begin = _message("__init__", target, given, budget)
         self._prepare = prepare
         self._waiting: deque[bytes] = deque()
         self._preparing, self._deaths = False, 0
@@ -60,6 +70,7 @@ class Worker:
 
         Raises:
             RunError: the worker failed, or died again and again.
+            BudgetError: it came to its budget.
         """
         while True:
             try:
@@ -72,7 +83,14 @@ class Worker:
         self._waiting.popleft()
         if not self._preparing:
             self._deaths = 0
-        if kind == "failed":
+        if kind == NO_MEMORY:
+            allowed = "" if self._budget is None else f" of {format_bytes(self._budget)}"
+            raise BudgetError(
+                f"worker {self.number} came to its memory budget{allowed}, and was refused more. The newest checkpoint "
+                "is intact: go on with more memory (--budget), or with fewer workers, which compute the same: "
+                f"flatwater resume RUN --workers 1. Its own words:\n{answer}"
+            )
+        if kind == FAILED:
             raise RunError(f"worker {self.number} failed. Its own words:\n{answer}")
         return answer
 

@@ -4,12 +4,14 @@ python -m flatwater.cluster.worker DESCRIPTOR
 """
 
 import pickle
+import resource
 import signal
 import sys
 import traceback
 from multiprocessing.connection import Connection
 
 from flatwater.imported import import_object
+from flatwater.memory.probes.proc import counters_of
 
 LEFT_TO_THE_RUN = (
     signal.SIGINT,
@@ -23,6 +25,27 @@ LEFT_TO_THE_RUN = (
 the worker's."""
 
 
+FAILED, NO_MEMORY = "failed", "no memory"
+SPARE = 32 << 20
+"""What is reserved, and not used, by threads that start later: their stacks."""
+
+
+def bound_memory(budget: int) -> None:
+    """Have requests fail from here on that would bring this process above so many private bytes.
+
+    The limit is on what is reserved (RLIMIT_DATA), of which less is in RAM: the difference of this moment is granted.
+    """
+    now, (_, hard) = counters_of("/proc/self/status"), resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = now["VmData"] + max(0, budget - now["RssAnon"]) + SPARE
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def refused_memory(fault: Exception) -> bool:
+    """Whether the system refused memory: torch has no error of its own for that."""
+    return isinstance(fault, MemoryError) or "allocate memory" in str(fault)
+
+
 def serve(pipe: Connection) -> None:
     """Answer one question after the other."""
     desk: object = None
@@ -33,13 +56,16 @@ def serve(pipe: Connection) -> None:
             return
         try:
             if name == "__init__":
-                target, made_of = given
-                desk, answer = import_object(target)(made_of), None
+                target, made_of, budget = given
+                make = import_object(target)
+                if budget is not None:
+                    bound_memory(budget)
+                desk, answer = make(made_of), None
             else:
                 answer = getattr(desk, name)(*given)
             said = ("done", answer)
-        except Exception:  # noqa: BLE001  (the edge of the process: the run says what went wrong, and ends)
-            said = ("failed", traceback.format_exc())
+        except Exception as fault:  # noqa: BLE001  (the edge of the process: the run says what went wrong, and ends)
+            said = (NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc())
         try:
             pipe.send_bytes(pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL))
         except OSError:

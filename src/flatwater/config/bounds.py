@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from flatwater.errors import require
 
@@ -29,11 +29,13 @@ class Bounds:
     """Without `low` itself."""
     below: bool = False
     """Without `high` itself."""
+    words: tuple[str, ...] = ()
+    """What may stand there instead of a number."""
 
     def allow(self, value: Any) -> bool:  # noqa: ANN401  (what a user may have given)
-        """Whether it is a number in the range; infinities and NaN are in none."""
+        """Whether it is a number in the range, or a word; infinities and NaN are in none."""
         if not isinstance(value, Real):
-            return False
+            return value in self.words
         number: Any = value
         low = self.low < number if self.above else self.low <= number
         high = number < self.high if self.below else number <= self.high
@@ -41,7 +43,7 @@ class Bounds:
 
     def __str__(self) -> str:
         if not self.above and not self.below:
-            return f"{_end(self.low)} to {_end(self.high)}"
+            return " or ".join((f"{_end(self.low)} to {_end(self.high)}", *self.words))
         return (
             f"{'above' if self.above else 'at least'} {_end(self.low)} and "
             f"{'below' if self.below else 'at most'} {_end(self.high)}"
@@ -55,6 +57,8 @@ Number = Annotated[int, Bounds(1, 1 << 40)]
 OptionalNumber = Annotated[int, Bounds(0, 1 << 40)]
 """The same, where 0 turns it off."""
 Seed = Annotated[int, Bounds(-(1 << 40), 1 << 40)]
+Workers = Annotated[int | Literal["auto"], Bounds(1, 1 << 10, words=("auto",))]
+"""Processes that compute a run together; auto takes one for each core that is free at the start."""
 Share = Annotated[float, Bounds(0, 1)]
 Rate = Annotated[float, Bounds(0, 100, above=True)]
 """Learning rates and the like: above 0."""

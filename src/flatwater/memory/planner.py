@@ -67,6 +67,12 @@ class Plan:
         return int(BUDGET_SHARE * self.limit_bytes) if self.budget is None else self.budget
 
     @property
+    def worker_budgets(self) -> Sequence[int]:
+        """Private bytes that each worker may have: what is planned for it, and what the run leaves of its budget."""
+        left = max(0, self.budget_bytes - self.needed_bytes)
+        return [planned + left for planned in self.workers]
+
+    @property
     def fits(self) -> bool:
         """Whether the run stays within its budget and the machine's limit."""
         return self.needed_bytes <= min(self.budget_bytes, self.limit_bytes)

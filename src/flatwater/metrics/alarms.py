@@ -13,7 +13,7 @@ from typing import Literal
 
 from flatwater.metrics.record import Metrics
 
-Kind = Literal["not finite", "skipped steps", "constant policy", "never trades", "refused orders"]
+Kind = Literal["not finite", "skipped steps", "constant policy", "never trades", "refused orders", "threads wait"]
 
 CONSTANT = 1e-6
 """Standard deviation of a policy's actions over the days of its episodes at or below which it ignores the market."""
@@ -167,6 +167,29 @@ def refused_orders(round: int, refused: Mapping[str, float]) -> list[Alarm]:
         for who, share in refused.items()
         if share > REFUSED
     ]
+
+
+LONG, BUSY = 5.0, 0.8
+"""Seconds of a round, and CPU seconds in each of them, that several threads must take for an alarm, or miss for one."""
+
+
+def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float) -> list[Alarm]:
+    """An alarm where several threads together do not even get one core: each then waits for the others at every step.
+
+    Args:
+        round: the round.
+        threads: that compute in this process.
+        seconds: that its phases took.
+        cpu_seconds: of all threads in that time.
+    """
+    if threads == 1 or seconds < LONG or cpu_seconds >= BUSY * seconds:
+        return []
+    message = (
+        f"{threads} threads had {cpu_seconds / seconds:.2f} cores in the round's {seconds:.0f} s, beside other work: "
+        "threads then wait for each other, and can be many times slower than one. End what else runs here, or train "
+        "with --threads 1, and traders with --workers auto besides: workers do not wait."
+    )
+    return [Alarm("threads wait", "threads", message, round)]
 
 
 MANY = 1 / 3

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.metrics.alarms import Alarm, by_kind, news_, tell
+from flatwater.memory.ledger import Effort
+from flatwater.metrics.alarms import Alarm, by_kind, news_, tell, waiting_threads
 from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
@@ -89,8 +90,8 @@ class Recorder:
         In this order no round is ever missing from the records: a run that is killed between the two resumes from the
         checkpoint before, cuts the records there and writes them again.
         """
-        found = self.composed.alarms(round_, metrics)
         efforts = self.efforts.take_()
+        found = [*self.composed.alarms(round_, metrics), *self.waiting(round_, efforts)]
         times = {f"time/{name}": effort.seconds for name, effort in efforts.items()}
         release_freed_memory()
         statement, grown = self.contract.settle_(round_, efforts | dict(self.composed.parts()))
@@ -112,6 +113,15 @@ class Recorder:
         if self.profiler is not None:
             self.profiler.settled_(round_)
         self.efforts.count_("save")
+
+    def waiting(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
+        """Whether threads wait for cores; of a process that waits for a device or for workers nothing is said."""
+        composed = self.composed
+        if composed.device.type != "cpu" or composed.elsewhere():
+            return []
+        spent = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
+        seconds, cpu_seconds = sum(each.seconds for each in spent), sum(each.cpu_seconds for each in spent)
+        return waiting_threads(round_, composed.config.threads, seconds, cpu_seconds)
 
     def begin_(self, *, save: bool, recorded: range) -> None:
         """Save a checkpoint of the beginning, where there is none, and record rounds that the user wants recorded."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from flatwater.config.bounds import Bounds, Number
+from flatwater.config.bounds import Bounds, Number, Workers
 from flatwater.config.declare import config
 from flatwater.config.given import refuse_given
 from flatwater.errors import require
@@ -24,9 +24,9 @@ class ErlRunConfig(RunConfig, ErlConfig):
     """Torch threads of each process. More than one help where members are much work and nothing else runs: beside other
     work threads wait for each other, and workers do not. 0 takes the cores that are free at the start; the number is
     kept for resuming, because sums in another order differ in their last bit."""
-    workers: Annotated[int, Bounds(0, 1 << 10)] = 1
-    """Processes that compute, each with `threads` threads of its own; 0 takes one for each free core. Any number gives
-    the same run. More processes than tiles of members have nothing to do."""
+    workers: Workers = 1
+    """Processes that compute, each with `threads` threads of its own; auto takes one for each core that is free at the
+    start. Any number gives the same run. More processes than tiles of members have nothing to do."""
     panel: str | None = None
     """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that comes with Flatwater."""
 

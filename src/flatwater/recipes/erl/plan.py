@@ -59,7 +59,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     return replace(plan, suggestions=tuple(smaller))
 
 
-def dealt(setup: Setup, workers: int) -> list[Span]:
+def dealt(setup: Setup, workers: int | str) -> list[Span]:
     """The members of each worker; empty where this process computes alone.
 
     Args:
@@ -67,7 +67,7 @@ def dealt(setup: Setup, workers: int) -> list[Span]:
         workers: as `ErlRunConfig.workers`.
     """
     tiles = setup.tiles
-    found = shares(len(tiles), workers or free_cores())
+    found = shares(len(tiles), workers if isinstance(workers, int) else free_cores())
     return [(tiles[low][0], tiles[high - 1][1]) for low, high in found] if len(found) > 1 else []
 
 

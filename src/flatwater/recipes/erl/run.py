@@ -162,8 +162,9 @@ def compose(config: ErlRunConfig) -> ErlRun:
             refuse(plan)
     setup = build_setup(config, ground.market, ground.splits, device)
     run = allocated(lambda: build_erl(setup, ground.market), plan)
-    count = len(plan.workers)
-    crew: Crew = Workers(config, setup, run, panel.fingerprint, count) if count else Here(setup, run)
+    crew: Crew = (
+        Workers(config, setup, run, panel.fingerprint, plan.worker_budgets) if plan.workers else Here(setup, run)
+    )
     return ErlRun(config, plan, build_trainer(setup, run, crew), panel, ground.private)
 
 

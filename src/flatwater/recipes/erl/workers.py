@@ -5,7 +5,7 @@ market. They are sent when they have changed, so a worker may die at any moment 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +118,7 @@ class Desk:
 class Workers:
     """The run's side: a crew (`trainers.erl.crew.Crew`) whose processes are started when they are first needed."""
 
-    def __init__(self, config: ErlRunConfig, setup: Setup, run: Erl, fingerprint: str, count: int) -> None:
+    def __init__(self, config: ErlRunConfig, setup: Setup, run: Erl, fingerprint: str, budgets: Sequence[int]) -> None:
         """Nothing is started yet.
 
         Args:
@@ -126,11 +126,11 @@ class Workers:
             setup: of the whole population.
             run: its state.
             fingerprint: of the panel.
-            count: how many workers; there are no more than tiles.
+            budgets: private bytes that each worker may have; there are no more workers than tiles.
         """
         self._config, self._setup, self._run, self._fingerprint = config, setup, run, fingerprint
         self._tiles = setup.tiles
-        dealt = shares(len(self._tiles), count)
+        self._budgets, dealt = budgets, shares(len(self._tiles), len(budgets))
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
         self._owner = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
         self._workers: list[Worker] = []
@@ -219,8 +219,8 @@ class Workers:
         if not self._workers:
             said = versions()
             self._workers = [
-                Worker(n, DESK, Assignment(self._config, span, self._fingerprint, said), self._prepare_)
-                for n, span in enumerate(self.spans)
+                Worker(n, DESK, Assignment(self._config, span, self._fingerprint, said), self._prepare_, budget)
+                for n, (span, budget) in enumerate(zip(self.spans, self._budgets, strict=True))
             ]
             for worker in self._workers:
                 worker.take()
