@@ -24,10 +24,11 @@ from flatwater.config.toml import from_mapping, load_config, read_toml, to_mappi
 from flatwater.errors import ConfigError
 from flatwater.memory.planner import Plan
 from flatwater.metrics.reader import read_metrics
-from flatwater.recipe import Recipe, find_recipe, recipe_in, recipe_of
+from flatwater.recipe import Recipe, find_recipe, later, recipe_in, recipe_of
+from flatwater.reports.blocks import Paragraph, Piece, result_table
+from flatwater.reports.document import fragment
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
-from flatwater.reports.results import result_table
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.results import read_result
 from flatwater.runs.checking import checked_plan
@@ -40,6 +41,9 @@ from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start as start_run
 from flatwater.storage.directory import write_object
 from flatwater.terminal import lasting_terminal, silent_terminal
+
+draw_run = later("flatwater.reports.picture:draw_run")
+"""Imports matplotlib, when a run has finished."""
 
 OnRound = Callable[[Round], object]
 """Called after each round, when its checkpoint is written; `round.stop()` ends the run there."""
@@ -92,7 +96,7 @@ class TrainedRun:
     def _repr_html_(self) -> str:
         """In a notebook: the table of the result."""
         result = self.result
-        return f"<code>{self.path}</code>" if result is None else str(result_table(self.recipe, result))
+        return fragment(Paragraph(Piece(str(self.path))) if result is None else result_table(self.recipe, result))
 
 
 def train(
@@ -243,7 +247,7 @@ def _trained(outcome: Outcome) -> TrainedRun:
     """The run, with the picture that a finished one has."""
     found = TrainedRun(outcome.folder.path, outcome.finished)
     if outcome.finished:
-        found.recipe.picture(found.path, outcome.folder.picture)
+        draw_run(found.path)
     return found
 
 

@@ -7,9 +7,8 @@ A recipe has light parts, which a list of runs needs (names, columns, numbers), 
 matplotlib; `later` names a heavy part by where it is, so that it is imported when it is called.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from flatwater.errors import ConfigError
@@ -53,7 +52,7 @@ def later(where: str) -> Callable[..., Any]:
     return imported
 
 
-PICTURE, SECTIONS = (later(f"flatwater.reports.course:{name}") for name in ("draw_course", "course_sections"))
+PICTURE, SECTIONS = (later(f"flatwater.reports.course:{name}") for name in ("course_picture", "course_sections"))
 """Of any recipe that has none of its own."""
 
 
@@ -131,11 +130,12 @@ class Recipe:
     """Fields of result.json that say on what it was measured."""
     trained_on: Callable[[Mapping[str, Any]], str]
     """From the settings of a run to the data or environment that it learns from, in a few words."""
-    picture: Callable[[Path, Path], None] = PICTURE
-    """Draws a finished run's folder as a PNG file. Left out: its curves, and the rows of its result."""
-    sections: Callable[[Any], Mapping[str, Iterator[Any]]] = SECTIONS
-    """From a run's records (`reports.records.RunRecords`) to its own parts of the page: title -> blocks. Left out: its
-    curves, and the table of its result."""
+    picture: Callable[[Any], Sequence[Sequence[Any]]] = PICTURE
+    """From the records of a finished run (`reports.records.RunRecords`) to the rows of charts of its `result.png`
+    (`reports.chart`). Left out: its curves, and the rows of its result."""
+    sections: Callable[[Any], Mapping[str, Iterable[Any]]] = SECTIONS
+    """From a run's records to its own parts of the page: title -> blocks (`reports.blocks`, `reports.chart`). Left out:
+    its curves, and the table of its result."""
     policy: "Callable[[Any, RunFolder], Any] | None" = None
     """From a restored run to what it has trained, to be used by `flatwater.load`. Left out: it cannot be."""
     rebuild: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None

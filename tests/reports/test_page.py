@@ -14,11 +14,11 @@ from seen_page import HOSTILE, Seen, charts, colours, painted
 from synthetic_run import append_line, finding, ledger_line, make_run
 
 from flatwater.errors import RunError
-from flatwater.reports.page import page
-from flatwater.reports.records import MOST_POINTS, read_run
-from flatwater.reports.sections import sections
+from flatwater.reports.chart import MOST_POINTS
+from flatwater.reports.page import page, sections
+from flatwater.reports.records import read_run
 
-CHARTS = 13
+CHARTS = 16
 PARTS = ("Trading", "What it does", "Learning", "Findings", "Memory", "Speed", "Alarms", "Checkpoints", "Configuration")
 
 
@@ -179,7 +179,7 @@ def test_empty_and_torn_records(run: Path) -> None:
 
 def test_numbers_that_are_not_finite_are_gaps(run: Path) -> None:
     append_line(run / "metrics.jsonl", {"round": 61, "fitness/mean": None, "validation/champion": None})
-    course = next(chart for chart in charts(seen(run)) if chart["data"][0]["name"] == "lowest member")
+    course = next(chart for chart in charts(seen(run)) if chart["data"][0]["meta"] == "fitness, lowest to highest")
     mean = next(trace for trace in course["data"] if trace["name"] == "fitness, mean")
     assert mean["y"][-1] is None
     assert "NaN" not in json.dumps(charts(seen(run)))

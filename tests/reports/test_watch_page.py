@@ -15,8 +15,7 @@ from seen_page import HOSTILE, Seen, charts, colours, painted
 
 from flatwater.cli.main import main
 from flatwater.memory.watch.spool import unwatched
-from flatwater.reports.watch_charts import forecast
-from flatwater.reports.watch_page import watch_page
+from flatwater.reports.watch_page import forecast, watch_page
 from flatwater.reports.watch_records import watch_of
 
 MIB = 1 << 20

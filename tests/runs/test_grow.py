@@ -20,7 +20,7 @@ from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.run import compose
-from flatwater.recipes.grow.stages import STAGES
+from flatwater.recipes.grow.sections import STAGES
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
 from flatwater.rundir.statements import read_plan
@@ -127,9 +127,9 @@ def test_the_table_and_the_list_name_what_was_trained(
 def test_a_page_shows_every_slots_life(run: Path) -> None:
     made = page(read_run(run))
     assert "Trading" not in made
-    assert made.count('class="life"') == 2
-    assert all(f"<span>{name}</span>" in made for name in STAGES)
-    assert "slot 2: " in made
+    assert made.count("<h4>") == 2
+    assert all(f"</i>{name}</span>" in made for name in STAGES)
+    assert '"ticktext":["slot 2","slot 1","slot 0"]' in made
 
 
 def test_a_page_of_a_run_without_a_result_says_so(run: Path, tmp_path: Path) -> None:
@@ -254,8 +254,7 @@ def test_a_network_of_the_user_s_is_grown_as_planned_and_resumed_bit_for_bit(
     assert policy["accuracy"] is not None
     assert policy["accuracy_capable"] is policy["accuracy_impaired"] is None
     made = page(read_run(whole))
-    assert "slot 2: " in made
-    assert "slot 3: " not in made
+    assert '"ticktext":["slot 2","slot 1","slot 0"]' in made
     assert ">impaired<" not in made
     assert "capable host" not in made
 

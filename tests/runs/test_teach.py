@@ -12,8 +12,8 @@ from conftest import TINY_TEACH, entries
 
 from flatwater.cli.main import main
 from flatwater.memory.planner import Plan
-from flatwater.recipes.teach.picture import draw_teaching
 from flatwater.reports.page import page
+from flatwater.reports.picture import draw_run
 from flatwater.reports.records import read_run
 from flatwater.rundir.statements import read_plan
 
@@ -122,7 +122,7 @@ def test_blocks_without_a_profile_are_left_out_of_page_and_picture(run: Path, tm
             for n, line in enumerate(lines)
         ]
         (copied / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
-        draw_teaching(copied, tmp_path / "result.png")
+        draw_run(copied)
         made = page(read_run(copied))
         assert ("µs an agent step" in made) == (empty == 1)
         assert ">nan<" not in made

@@ -11,11 +11,14 @@ from rich.table import Table
 
 from flatwater.cli.shown import ShownRun
 from flatwater.metrics.reader import read_metrics
-from flatwater.recipe import ShownTable, find_recipe
+from flatwater.recipe import ShownTable, find_recipe, later
 from flatwater.rundir.events import JsonLines
 from flatwater.runs.profiling import profiled_rounds
 from flatwater.runs.session import Outcome
 from flatwater.terminal import WIDTH, lasting_terminal, silent_terminal
+
+draw_run = later("flatwater.reports.picture:draw_run")
+"""Imports matplotlib, when a run has finished."""
 
 
 def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
@@ -31,10 +34,9 @@ def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
     folder = outcome.folder
     if outcome.finished:
         result = json.loads(folder.result.read_text())
-        recipe = find_recipe(result["trainer"])
-        recipe.picture(folder.path, folder.picture)
+        draw_run(folder.path)
         show_result(result, console)
-        for table in recipe.tables(read_metrics(folder.metrics)):
+        for table in find_recipe(result["trainer"]).tables(read_metrics(folder.metrics)):
             show_table(table, console)
         console.print(f"\npicture     {folder.picture}\nrun folder  {folder.path}", soft_wrap=True)
         console.print(

@@ -147,14 +147,14 @@ def run_study(command: Study) -> int:
 
 def write_pages(outcome: "StudyOutcome") -> None:
     """Write the picture and the page."""
+    from flatwater.reports.picture import write_picture
     from flatwater.storage.directory import write_object
-    from flatwater.studies.page import study_page
-    from flatwater.studies.picture import draw_study
+    from flatwater.studies.page import study_page, study_picture
     from flatwater.studies.records import read_study
 
     folder = outcome.folder
     records = read_study(folder.path)
-    draw_study(records, folder.picture)
+    write_picture(folder.picture, study_picture(records))
     write_object(folder.report, study_page(records).encode(errors="replace"))
 
 

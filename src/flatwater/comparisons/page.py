@@ -6,10 +6,10 @@ from datetime import datetime
 from flatwater.comparisons.side_by_side import Compared, Rows, differences, number_rows, setting_rows
 from flatwater.metrics.lines import thinned
 from flatwater.metrics.reader import known
-from flatwater.reports.document import Tile, document, header
-from flatwater.reports.markup import Chart, Html, Section, paragraph, table
-from flatwater.reports.memory_charts import curve, round_axis
-from flatwater.reports.records import MOST_POINTS
+from flatwater.recipes.erl.sections import changes
+from flatwater.reports.blocks import Block, Paragraph, Section, Table, Tile
+from flatwater.reports.chart import MOST_POINTS, Axis, Chart, Line, round_axis
+from flatwater.reports.document import document
 
 MIB = 1 << 20
 
@@ -26,10 +26,13 @@ def comparison_page(runs: Sequence[Compared], written: datetime) -> str:
         Section(title="Curves", blocks=[*_curves(runs)]),
         Section(title="Settings that differ", blocks=[*_settings(runs)]),
     ]
-    title = f"{len(runs)} runs"
-    named = " · ".join(f"{each.letter}: {each.named}" for each in runs)
-    top = header(title, named, _tiles(runs), sections)
-    return document(title, top, sections, f"Written by Flatwater from the runs' folders, {written:%Y-%m-%d %H:%M %Z}.")
+    return document(
+        f"{len(runs)} runs",
+        subtitle=" · ".join(f"{each.letter}: {each.named}" for each in runs),
+        tiles=_tiles(runs),
+        sections=sections,
+        footer=f"Written by Flatwater from the runs' folders, {written:%Y-%m-%d %H:%M %Z}.",
+    )
 
 
 def colour(at: int) -> str:
@@ -42,72 +45,70 @@ def _tiles(runs: Sequence[Compared]) -> Iterator[Tile]:
     for each in runs:
         headline, value = each.run.recipe.headline, each.trained.get(each.run.recipe.headline.key)
         shown = "-" if value is None else headline.form.format(value)
-        yield f"{each.letter}: {headline.title}", shown, f"{each.run.done} of {each.run.rounds} rounds", ""
+        yield Tile(f"{each.letter}: {headline.title}", shown, f"{each.run.done} of {each.run.rounds} rounds")
 
 
-def _result(runs: Sequence[Compared]) -> Iterator[Html | Chart]:
+def _result(runs: Sequence[Compared]) -> Iterator[Block]:
     for found in differences(runs):
-        yield paragraph(found.sentence)
+        yield Paragraph(found.sentence)
     equity = equity_chart(runs)
     if equity is not None:
         yield equity
     yield _table(runs, number_rows(runs))
     said = "An interval that holds 0 does not tell the two apart. Runs that were chosen on the days that they are "
-    yield paragraph(f"{said}compared on look better than they are: the holdout was not looked at.", class_="reading")
+    yield Paragraph(f"{said}compared on look better than they are: the holdout was not looked at.", "reading")
 
 
-def _curves(runs: Sequence[Compared]) -> Iterator[Html | Chart]:
+def _curves(runs: Sequence[Compared]) -> Iterator[Block]:
     names = {metric: title for each in runs for title, metric in each.run.recipe.curves.items()}
     charts = [_over_rounds(runs, metric, title) for metric, title in names.items()]
     charts.append(_over_rounds(runs, "memory/resident", "resident memory, MiB", MIB))
     drawn = [chart for chart in charts if chart is not None]
     yield from drawn
     if not drawn:
-        yield paragraph("No run has recorded a round yet.", class_="missing")
+        yield Paragraph("No run has recorded a round yet.", "missing")
 
 
 def _over_rounds(runs: Sequence[Compared], metric: str, title: str, unit: float = 1.0) -> Chart | None:
     """One number of all runs over the rounds; None where no run has it."""
-    data, rounds = [], list[float]()
+    marks, rounds = [], list[float]()
     for at, each in enumerate(runs):
         x, y = known(each.run.metrics.get("round", []), each.run.metrics.get(metric, []))
         if x:
-            line = curve(x, [value / unit for value in y], each.letter, colour(at), width=2.0)
-            data.append(line | {"mode": "lines+markers" if len(x) == 1 else "lines"})
+            marks.append(Line(name=each.letter, x=x, y=[value / unit for value in y], colour=colour(at), width=2))
             rounds += x
-    if not data:
+    if not marks:
         return None
     reading = f"{metric} of each run, over its own rounds."
-    return Chart(title=title, reading=reading, data=data, layout={"xaxis": round_axis(sorted({*rounds}))})
+    return Chart(title=title, reading=reading, marks=marks, x=round_axis(sorted({*rounds})))
 
 
 def equity_chart(runs: Sequence[Compared]) -> Chart | None:
     """Equity of what each run trained, in percent of its first day's; None where no run has any."""
-    data = []
+    marks = []
     for at, each in enumerate(runs):
         column, equity = each.run.recipe.trained, each.run.equity
         if equity is None or column not in equity.columns:
             continue
         kept = equity[thinned(len(equity), MOST_POINTS)]
-        values = kept[column].to_list()
-        changes = [100 * (value / values[0] - 1) for value in values]
-        dates, name = [str(day) for day in kept["date"]], f"{each.letter} {changes[-1]:+.1f}%"
-        data.append(curve(dates, changes, name, colour(at), hover="%{y:+.1f}%", width=2.0))
-    if not data:
+        dates, values = kept["date"].to_list(), kept[column].to_list()
+        marks.append(changes(each.letter, dates, values, colour(at), width=2, front=False))
+    if not marks:
         return None
     return Chart(
         title="Equity",
         reading="Change in percent since each run's first day, after costs.",
-        data=data,
-        layout={"xaxis": {"type": "date"}, "yaxis": {"ticksuffix": "%", "zeroline": True}},
+        marks=marks,
+        x=Axis(kind="date"),
+        y=Axis(unit="%", zero=True),
         height=360,
     )
 
 
-def _settings(runs: Sequence[Compared]) -> Iterator[Html]:
+def _settings(runs: Sequence[Compared]) -> Iterator[Block]:
     rows = setting_rows(runs)
-    yield _table(runs, rows) if rows else paragraph("All settings are the same.")
+    yield _table(runs, rows) if rows else Paragraph("All settings are the same.")
 
 
-def _table(runs: Sequence[Compared], rows: Rows) -> Html:
-    return table(("", *(each.letter for each in runs)), [(name, *cells) for name, cells in rows])
+def _table(runs: Sequence[Compared], rows: Rows) -> Table:
+    return Table(("", *(each.letter for each in runs)), [(name, *cells) for name, cells in rows])

@@ -1,100 +1,124 @@
-"""What a page and a picture show of any recipe: the course of its curves, and the table of its result."""
+"""What a page and a picture show of any recipe: the course of its curves, and what came of it."""
 
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
-from flatwater.config.toml import read_toml
-from flatwater.metrics.reader import known, read_metrics
-from flatwater.recipe import Recipe, recipe_of
-from flatwater.reports.markup import Chart, Html, paragraph, tag
-from flatwater.reports.memory_charts import curve, round_axis
-from flatwater.reports.missing import missing
+from flatwater.metrics.reader import known
+from flatwater.recipe import Recipe
+from flatwater.reports.blocks import Block, Heading, Paragraph, missing, result_table
+from flatwater.reports.chart import Axis, Bars, Chart, Line, Picture, round_axis
 from flatwater.reports.records import RunRecords
-from flatwater.reports.results import result_table
-from flatwater.reports.style import write_picture
 
-PALETTE = (
-    ("#64748b", "--quiet"),
-    ("#c2410c", "--champion"),
-    ("#1d4ed8", "--buy-and-hold"),
-    ("#0d9488", "--equal-weight"),
-)
-"""Of the picture and of the page. The curve that a run is judged by has the second."""
+JUDGED = "--champion"
+"""The curve and the row that a run is judged by."""
+OTHERS = ("--quiet", "--buy-and-hold", "--equal-weight")
+
+Metrics = dict[str, list[float]]
+Sections = Mapping[str, Iterator[Block]]
+"""Title -> blocks."""
 
 
-def course_sections(run: RunRecords) -> Mapping[str, Iterator[Html | Chart]]:
-    """Title -> blocks."""
+def course_sections(run: RunRecords) -> Sections:
+    """The one part of a page that a recipe has which brings none."""
     return {"Learning": _learning(run)}
 
 
-def _learning(run: RunRecords) -> Iterator[Html | Chart]:
-    rounds = run.metrics.get("round")
-    if not rounds:
-        yield missing(run.recipe.layout.round, "metrics.jsonl", run, "after each round")
+def course_picture(run: RunRecords) -> Picture:
+    """The curves over the rounds, and the headline of each row of the result."""
+    return [[course_chart(run), *headline_charts(run)]]
+
+
+def _learning(run: RunRecords) -> Iterator[Block]:
+    if not run.metrics.get("round"):
+        yield missing(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
         return
-    yield Chart(
+    yield course_chart(run)
+    if run.result is None:
+        yield missing("result", "result.json", run.state)
+        return
+    yield Heading(run.recipe.title.format(**run.result))
+    yield result_table(run.recipe, run.result)
+    yield Paragraph(f"{run.result.get('verdict', '')} Note: {run.result['note']}.".strip(), "reading")
+
+
+def course_chart(run: RunRecords) -> Chart:
+    """The recipe's curves over the rounds."""
+    return Chart(
         title="What was learned",
         reading="The last curve is the one by which the run is judged.",
-        data=[
-            curve(*known(rounds, run.metrics.get(metric, [])), title, colour, width=1.6)
-            for (title, metric), (_, colour) in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
+        marks=[
+            curve(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED else 1.6)
+            for (title, metric), colour in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
         ],
-        layout={"xaxis": round_axis(rounds)},
+        x=round_axis(run.metrics["round"], run.recipe.layout.round),
         height=360,
     )
+
+
+def headline_charts(run: RunRecords) -> list[Chart]:
+    """The most important number of each row of the result; none where there is no result."""
     if run.result is None:
-        yield missing("result", "result.json", run)
-        return
-    yield tag("h3", run.recipe.title.format(**run.result))
-    yield result_table(run.recipe, run.result)
-    yield paragraph(f"{run.result.get('verdict', '')} Note: {run.result['note']}.".strip(), class_="reading")
+        return []
+    recipe, headline = run.recipe, run.recipe.headline
+    rows = {
+        name: row for name, row in reversed(run.result[recipe.players].items()) if row.get(headline.key) is not None
+    }
+    return [
+        Chart(
+            title=headline.title.capitalize(),
+            marks=[
+                Bars(
+                    name=headline.title,
+                    at=list(rows),
+                    values=[row[headline.key] for row in rows.values()],
+                    colour=[JUDGED if name == recipe.trained else "--quiet" for name in rows],
+                    across=True,
+                    labels=[headline.form.format(row[headline.key]) for row in rows.values()],
+                )
+            ],
+            y=Axis(rows=list(rows)),
+            height=360,
+            weight=2 / 3,
+        )
+    ]
 
 
-def draw_course(run: Path, out: Path) -> None:
-    """The curves over the rounds, and the headline of each row of the result.
+def curve(metrics: Metrics, metric: str, title: str, colour: str, *, width: float = 1.6) -> Line:
+    """A metric over the rounds that have a number of it."""
+    x, y = known(metrics["round"], metrics.get(metric, []))
+    return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
+
+
+def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> list[Line]:
+    """What is paid in training episodes and in held-out ones, against the players that learn nothing.
 
     Args:
-        run: folder of a finished run.
-        out: PNG file to write, whole or not at all.
-
-    Raises:
-        RunError: it cannot be written.
+        metrics: columns; `return/mean` and `evaluation/*` may have rounds without a number.
+        trained: the player that learns.
+        levels: the others, each with its colour: level lines, as held-out episodes are always the same.
     """
-    recipe = recipe_of(read_toml(run / "config.toml"), str(run / "config.toml"))
-    result, metrics = json.loads((run / "result.json").read_text()), read_metrics(run / "metrics.jsonl")
-
-    def paint(figure: Figure) -> None:
-        course, rows = figure.subplots(1, 2, width_ratios=(3, 2))
-        for (title, metric), (colour, _) in zip(recipe.curves.items(), _colours(recipe), strict=False):
-            course.plot(*known(metrics["round"], metrics.get(metric, [])), "-o", ms=2, color=colour, label=title)
-        course.set_xlabel(recipe.layout.round)
-        course.xaxis.set_major_locator(MaxNLocator(integer=True))
-        course.set_title("What was learned")
-        course.legend(frameon=False, fontsize=8)
-        _rows(rows, recipe, result[recipe.players])
-
-    write_picture(out, (11, 4), paint)
+    rounds, found = metrics["round"], list[Line]()
+    if "return/mean" in metrics:
+        found.append(curve(metrics, "return/mean", "training, mean", "--quiet", width=1.4))
+    for name, colour in levels.items():
+        _, level = known(rounds, metrics.get(f"evaluation/{name}", []))
+        if level:
+            y = [level[-1]] * len(rounds)
+            found.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
+    if known(rounds, metrics.get(f"evaluation/{trained}", []))[0]:
+        found.append(curve(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED, width=2.4))
+    return found
 
 
-def _rows(axes: Axes, recipe: Recipe, players: Mapping[str, Mapping[str, float | None]]) -> None:
-    for at, (name, row) in enumerate(players.items()):
-        value = row.get(recipe.headline.key)
-        if value is not None:
-            axes.barh(at, value, color=PALETTE[1 if name == recipe.trained else 0][0], height=0.6)
-            axes.text(max(value, 0), at, f"  {recipe.headline.form.format(value)}", va="center")
-    axes.set_yticks(range(len(players)), list(players))
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
-    axes.margins(x=0.2)
-    axes.set_title(recipe.headline.title)
+def shares(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[Line]:
+    """Metrics that are shares, in percent: metric -> title and colour."""
+    return [
+        Line(name=title, x=metrics["round"], y=[100 * value for value in metrics[metric]], colour=colour)
+        for metric, (title, colour) in shown.items()
+        if metric in metrics
+    ]
 
 
-def _colours(recipe: Recipe) -> list[tuple[str, str]]:
+def _colours(recipe: Recipe) -> Sequence[str]:
     judged = len(recipe.curves) - 1
-    others = iter((PALETTE[0], *PALETTE[2:]))
-    return [PALETTE[1] if at == judged else next(others, PALETTE[0]) for at in range(len(recipe.curves))]
+    others = iter(OTHERS)
+    return [JUDGED if at == judged else next(others, OTHERS[0]) for at in range(len(recipe.curves))]

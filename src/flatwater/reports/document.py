@@ -1,66 +1,93 @@
 """The frame that all pages share: one file that needs no network, no server and nothing beside it.
 
 plotly.js, the style sheet and the numbers all stand in the file. Charts are data until the browser draws them, in the
-colours of the reader's theme.
+colours of the reader's theme. How a page looks is in `templates/` and `assets/page.css`.
 """
 
+import json
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from functools import cache
 from hashlib import sha256
-from importlib.resources import files
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from flatwater.reports.markup import Chart, Content, Html, Section, embedded_json, for_plotly, paragraph, tag
+from flatwater.reports.blocks import Block, Folded, Section, Text, Tile
+from flatwater.reports.chart import Chart, Grid, asset
+from flatwater.reports.plotly_charts import for_plotly
 
-Tile = tuple[str, str, str, str]
-"""Title, value, what stands below it, and its kind: `good`, `bad` or empty."""
 
-
-def document(title: str, top: Html, sections: Sequence[Section], footer: str) -> str:
+def document(
+    title: str, *, heading: Text = "", subtitle: Text, tiles: Iterable[Tile], sections: Sequence[Section], footer: str
+) -> str:
     """The whole page.
 
     Args:
         title: of the browser's window.
-        top: what `header` made.
-        sections: the parts below it.
+        heading: at the top of the page. Left out: the title.
+        subtitle: below it.
+        tiles: what matters most.
+        sections: the parts below them.
         footer: one sentence.
     """
-    charts: list[Chart] = []
-    parts = [_section(part, charts) for part in sections]
-    data = [for_plotly(chart) for chart in charts]
-    scripts = [_script(get_plotlyjs()), _script(_asset("page.js"))] if charts else []
-    head = [
-        Html('<meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'),
-        tag("title", f"{title} · Flatwater"),
-        tag("style", Html(_asset("page.css"))),
-    ]
-    body = [
-        top,
-        tag("main", parts),
-        tag("footer", footer),
-        *(
-            [tag("noscript", "The charts of this page are drawn by JavaScript, which is turned off here.")]
-            if charts
-            else []
-        ),
-        *([tag("script", embedded_json(data), type="application/json", id="charts")] if charts else []),
-        *(tag("script", script) for script in scripts),
-    ]
-    return f'<!doctype html>\n<html lang="en">{tag("head", head)}\n{tag("body", body)}</html>\n'
+    charts = [chart for part in sections for block in part.blocks for chart in _charts(block)]
+    numbers = {id(chart): number for number, chart in enumerate(charts)}
+    scripts = [_script(get_plotlyjs()), _script(asset("page.js"))] if charts else []
+    return (
+        _templates()
+        .get_template("page.j2")
+        .render(
+            title=title,
+            heading=heading or title,
+            subtitle=subtitle,
+            tiles=list(tiles),
+            sections=sections,
+            footer=footer,
+            policy=_policy(scripts),
+            style=Markup(asset("page.css")),  # noqa: S704  (our own)
+            charts=_embedded([for_plotly(chart) for chart in charts]) if charts else "",
+            scripts=scripts,
+            number=lambda chart: numbers[id(chart)],
+        )
+    )
 
 
-def _script(text: str) -> Html:
-    return Html(text.replace("\r\n", "\n").replace("\r", "\n"))  # as a browser reads it, and reckons its hash
+def fragment(block: Block) -> str:
+    """One block without a page around it, as a notebook shows it. Not a chart."""
+    blocks: Any = _templates().get_template("blocks.j2").module
+    return str(blocks.block(block, None))
 
 
-def _policy(scripts: Sequence[Html]) -> str:
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("flatwater.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _charts(block: Block) -> Sequence[Chart]:
+    if isinstance(block, Chart):
+        return [block]
+    return block.charts if isinstance(block, Grid) else _charts(block.content) if isinstance(block, Folded) else []
+
+
+def _script(text: str) -> Markup:
+    """The script as a browser reads it, and reckons its hash."""
+    return Markup(text.replace("\r\n", "\n").replace("\r", "\n"))  # noqa: S704  (our own, and plotly's)
+
+
+def _policy(scripts: Sequence[Markup]) -> str:
     """What a browser lets the page do: run these scripts and no others, and ask nothing of any network.
 
-    A second wall behind `markup.text`. Styles may stand anywhere: plotly.js writes them into the charts as it draws.
+    A second wall behind the templates' escaping. Styles may stand anywhere: plotly.js writes them into the charts as it
+    draws.
     """
     hashes = (
         " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts) or "'none'"
@@ -71,42 +98,7 @@ def _policy(scripts: Sequence[Html]) -> str:
     )
 
 
-def header(title: Content, subtitle: Content, tiles: Iterable[Tile], sections: Sequence[Section]) -> Html:
-    """The upper end of a page: links to its parts, its name, and what matters most in a few tiles."""
-    links = [tag("a", part.title, href=f"#{part.anchor}") for part in sections]
-    return tag(
-        "header",
-        [
-            tag("div", [tag("span", "Flatwater", class_="brand"), tag("nav", links)], class_="top"),
-            tag("h1", title),
-            paragraph(subtitle, class_="subtitle"),
-            tag("div", [_tile(*tile) for tile in tiles], class_="tiles"),
-        ],
-    )
-
-
-def _asset(name: str) -> str:
-    return files("flatwater.reports").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _section(part: Section, charts: list[Chart]) -> Html:
-    """A section's markup; its charts are added to `charts`, and named there by their number."""
-    pieces: list[Html] = [tag("h2", part.title)]
-    for block in part.blocks:
-        if isinstance(block, Chart):
-            pieces.append(_chart(block, len(charts)))
-            charts.append(block)
-        else:
-            pieces.append(block)
-    return tag("section", pieces, id=part.anchor)
-
-
-def _chart(chart: Chart, number: int) -> Html:
-    plot = tag("div", class_="plot", data_chart=str(number), style=f"height:{chart.height}px")
-    legend = tag("div", class_="legend", data_legend=str(number))
-    return tag("figure", [tag("h3", chart.title), legend, plot, tag("figcaption", chart.reading)])
-
-
-def _tile(title: str, value: str, below: str, kind: str) -> Html:
-    pieces = [tag("span", title, class_="name"), tag("span", value, class_="value"), tag("span", below, class_="below")]
-    return tag("div", pieces, class_=f"tile {kind}".strip())
+def _embedded(value: object) -> Markup:
+    """JSON that can stand in a script element, whatever text it holds: no `<` begins a tag there."""
+    text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("&", "\\u0026")
+    return Markup(text)  # noqa: S704  (the line above)

@@ -8,8 +8,8 @@ from pathlib import Path
 from shlex import quote as shell_quoted
 from urllib.parse import quote
 
-from flatwater.reports.document import Tile, document, header
-from flatwater.reports.markup import Html, Section, paragraph, table, tag, text
+from flatwater.reports.blocks import Block, Paragraph, Piece, Section, Table, Text, Tile
+from flatwater.reports.document import document
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import RunLine, score_of
 from flatwater.units import format_bytes, short_bytes
@@ -29,42 +29,44 @@ def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | 
     sections = [Section(title="Runs", blocks=[*_runs(runs, folder, beside, sort)])]
     problems = [f"{run.name}: {run.problem}" for run in runs if run.problem]
     if problems:
-        sections.append(Section(title="Unreadable", blocks=[paragraph(problem) for problem in problems]))
+        sections.append(Section(title="Unreadable", blocks=[Paragraph(problem) for problem in problems]))
     said = f"{folder.resolve()}{'' if sort is None else f' · sorted by {sort}, the highest first'}"
-    top = header(f"{len(runs)} runs", said, _tiles(runs), sections)
-    written = f"Written by Flatwater from the runs' folders, {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}."
-    return document(f"{len(runs)} runs", top, sections, written)
+    return document(
+        f"{len(runs)} runs",
+        subtitle=said,
+        tiles=_tiles(runs),
+        sections=sections,
+        footer=f"Written by Flatwater from the runs' folders, {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}.",
+    )
 
 
 def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
     count = Counter(run.state for run in runs)
     for state in STATES:
         if count[state]:
-            yield state, str(count[state]), "", "bad" if state == "unreadable" else ""
-    yield "together", short_bytes(sum(run.bytes for run in runs)), "on the disk", ""
+            yield Tile(state, str(count[state]), kind="bad" if state == "unreadable" else "")
+    yield Tile("together", short_bytes(sum(run.bytes for run in runs)), "on the disk")
 
 
-def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Html]:
+def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Block]:
     titles = ("run", "recipe", "state", "tags", "rounds", sort or "score", "size", "last change")
-    yield table(titles, [_row(run, folder, beside, sort) for run in runs], words=4)
+    yield Table(titles, [_row(run, folder, beside, sort) for run in runs], words=4)
     without = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
     if without:
         command = f"flatwater report {shell_quoted(str(folder / without[0]))}"
         runs_said = "1 run has" if len(without) == 1 else f"{len(without)} runs have"
         said = f"{runs_said} no report yet, and so no link. It is written by: "
-        yield paragraph([said, tag("code", command)], class_="reading")
+        yield Paragraph((said, Piece(command)), "reading")
 
 
-def _row(run: RunLine, folder: Path, beside: Path, sort: str | None) -> tuple[str | Html, ...]:
+def _row(run: RunLine, folder: Path, beside: Path, sort: str | None) -> tuple[Text, ...]:
     report = RunFolder(folder / run.name).report
-    name: str | Html = run.name
-    if report.is_file():
-        name = tag("a", run.name, href=quote(os.path.relpath(report.resolve(), beside)))
+    href = quote(os.path.relpath(report.resolve(), beside)) if report.is_file() else ""
     return (
-        name,
+        Piece(run.name, "", href),
         run.trainer,
-        tag("span", run.state, class_=f"state {run.state}"),
-        text(", ".join(run.tag)),
+        Piece(run.state, f"state {run.state}"),
+        ", ".join(run.tag),
         f"{run.done}/{run.rounds}",
         score_of(run, sort),
         format_bytes(run.bytes),

@@ -1,32 +1,73 @@
-"""`report.html`: a run as one page."""
+"""`report.html`: a run as one page, its parts in the order in which a person asks: what was learned, what is wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
+from pathlib import PurePath
 from statistics import median
 from typing import Any
 
 from flatwater.recipe import Recipe
-from flatwater.reports.document import Tile, document, header
-from flatwater.reports.markup import Html, tag, text
+from flatwater.reports.blocks import (
+    Block,
+    Folded,
+    Heading,
+    Lines,
+    Paragraph,
+    Piece,
+    Section,
+    Table,
+    Tile,
+    finding_cards,
+    missing,
+)
+from flatwater.reports.document import document
+from flatwater.reports.memory_charts import (
+    memory_chart,
+    owned_chart,
+    pace_chart,
+    resident_chart,
+    seconds_by_phase,
+    time_chart,
+    transients_chart,
+    unaccounted_chart,
+)
 from flatwater.reports.records import RunRecords
-from flatwater.reports.sections import sections
 from flatwater.rundir.findings import GRAVE
+from flatwater.rundir.statements import DEPTH, held_against
 from flatwater.units import format_bytes, format_duration, short_bytes
 
 ROUNDS_OF_PACE = 8
 """Rounds whose median duration tells how long the rest will take."""
+MOST_COLUMNS_OF_TIME = 120
+"""Columns of the chart of times: more would be narrower than a few pixels."""
+MOST_GROUPS = 12
+"""Owners in the short table; the others are one line there, and have their own in the long one."""
+THIN = 0.15
+"""Owners that have less of the resident memory than that together are too thin to see beside the libraries."""
 
 
 def page(run: RunRecords) -> str:
     """The whole page."""
-    found, name = sections(run), run.path.resolve().name
-    state = tag("span", run.state, class_=f"state {run.state}")
-    top = header([name, " ", state], _subtitle(run), _tiles(run), found)
-    written = f"Written by Flatwater from the run's folder alone, {run.read_at:%Y-%m-%d %H:%M %Z}."
-    return document(name, top, found, written)
+    name = run.path.resolve().name
+    return document(
+        name,
+        heading=[name, " ", Piece(run.state, f"state {run.state}")],
+        subtitle=_subtitle(run),
+        tiles=_tiles(run),
+        sections=sections(run),
+        footer=f"Written by Flatwater from the run's folder alone, {run.read_at:%Y-%m-%d %H:%M %Z}.",
+    )
 
 
-def _subtitle(run: RunRecords) -> Html:
+def sections(run: RunRecords) -> list[Section]:
+    """All parts of the page: those of the recipe, then those of `PARTS`. One that has nothing to show says why."""
+    own = {title: list(blocks) for title, blocks in run.recipe.sections(run).items()}
+    return [Section(title=title, blocks=blocks) for title, blocks in own.items()] + [
+        Section(title=title, blocks=list(part(run))) for title, part in PARTS.items()
+    ]
+
+
+def _subtitle(run: RunRecords) -> str:
     """Data, device, seed and versions, as far as the folder says."""
     facts = run.checkpoints[-1].facts if run.checkpoints else {}
     data, versions = facts.get("data"), facts.get("versions")
@@ -40,7 +81,7 @@ def _subtitle(run: RunRecords) -> Html:
     said.append(f"seed {run.config.get('seed', '?')}")
     if isinstance(versions, dict):
         said.append(", ".join(f"{name} {version}" for name, version in versions.items()))
-    return text(" · ".join(said))
+    return " · ".join(said)
 
 
 def _tiles(run: RunRecords) -> list[Tile]:
@@ -49,20 +90,20 @@ def _tiles(run: RunRecords) -> list[Tile]:
     measured, metric = list(run.recipe.curves.items())[-1]
     known = [value for value in run.metrics.get(metric, []) if isfinite(value)]
     if known:
-        tiles.append((measured, f"{known[-1]:.4g}", f"{known[0]:.4g} at first", ""))
-    tiles.append(("rounds", f"{run.done} of {run.rounds}", _left(run), ""))
+        tiles.append(Tile(measured, f"{known[-1]:.4g}", f"{known[0]:.4g} at first", ""))
+    tiles.append(Tile("rounds", f"{run.done} of {run.rounds}", _left(run), ""))
     if run.ledger:
         line = run.ledger[-1]
         budget = (
             f"{line.resident / line.budget:.0%} of the budget of {format_bytes(line.budget)}" if line.budget else ""
         )
-        tiles.append(("resident", short_bytes(line.resident), budget, ""))
+        tiles.append(Tile("resident", short_bytes(line.resident), budget, ""))
         share = 1 - abs(line.unaccounted) / line.resident if line.resident else 1.0
-        tiles.append(("unaccounted", short_bytes(line.unaccounted), f"{share:.1%} have an owner", ""))
+        tiles.append(Tile("unaccounted", short_bytes(line.unaccounted), f"{share:.1%} have an owner", ""))
     grave = sum(finding.verdict in GRAVE for _, finding in run.findings)
     if run.findings or run.ledger:
         said = "memory is flat" if not run.findings else f"{grave} to act on"
-        tiles.append(("findings", str(len(run.findings)), said, "bad" if grave else "good"))
+        tiles.append(Tile("findings", str(len(run.findings)), said, "bad" if grave else "good"))
     return tiles
 
 
@@ -74,7 +115,7 @@ def _headline(recipe: Recipe, result: Mapping[str, Any]) -> Tile:
         "-" if (number := numbers.get(name)) is None else headline.form.format(number)
         for name in (recipe.trained, headline.against)
     )
-    return headline.title, own, headline.said.format(other), ""
+    return Tile(headline.title, own, headline.said.format(other))
 
 
 def _left(run: RunRecords) -> str:
@@ -86,3 +127,143 @@ def _left(run: RunRecords) -> str:
     pace = median(sums)
     left = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
     return f"{format_duration(pace)} each{left}"
+
+
+def findings(run: RunRecords) -> Iterator[Block]:
+    """What grows, who holds it, where it was made, when memory ends, and what to do."""
+    if run.findings:
+        yield finding_cards([(finding, f"found in round {round_}") for round_, finding in run.findings])
+    elif run.ledger:
+        layout = run.recipe.layout
+        rounds = f"1 {layout.round}" if run.done == 1 else f"{run.done} {layout.rounds}"
+        yield Paragraph(f"Nothing grows: no finding in {rounds}.", "calm")
+    else:
+        yield missing("watch on memory", "ledger.jsonl", run.state, "after each round")
+
+
+def memory(run: RunRecords) -> Iterator[Block]:
+    """The ledger against the plan."""
+    if run.ledger:
+        yield memory_chart(run.ledger, run.plan)
+        if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN:
+            yield owned_chart(run.ledger)
+        yield unaccounted_chart(run.ledger)
+    elif run.metrics.get("memory/resident"):
+        yield resident_chart(run.metrics["round"], run.metrics["memory/resident"])
+    else:
+        yield missing("ledger", "ledger.jsonl", run.state, "after each round")
+    yield from planned_and_held(run)
+    if run.plan is not None:
+        yield transients_chart(run.plan, run.ledger)
+
+
+def planned_and_held(run: RunRecords) -> Iterator[Block]:
+    """Bytes planned and held by owner: the difference must be 0."""
+    yield Heading("Planned and held")
+    if run.plan is None or not run.ledger:
+        yield missing("plan" if run.plan is None else "ledger", "plan.json and ledger.jsonl", run.state, "by each run")
+        return
+    line = run.ledger[-1]
+    rows = held_against(run.plan, line)
+    groups: dict[str, tuple[int, int]] = {}
+    for path, planned, held in rows:
+        name = ".".join(path.split(".")[:DEPTH])
+        before = groups.get(name, (0, 0))
+        groups[name] = (before[0] + planned, before[1] + held)
+    total = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    off = sum(planned != held for _, planned, held in rows)
+    verdict = (
+        f"Each of the {len(rows)} owners holds what was planned, to the byte."
+        if not off
+        else f"{off} of {len(rows)} owners differ from the plan. Less than planned: pages that nothing has touched yet"
+        + (", or state that lies on the GPU." if line.cuda_allocated is not None else ".")
+    )
+    yield Paragraph(f"{verdict} Round {line.round}.", "calm" if not off else "missing")
+    sizes = sorted(((name, *sums) for name, sums in groups.items()), key=lambda row: -row[1])
+    small = sizes[MOST_GROUPS:]
+    if small:
+        sizes[MOST_GROUPS:] = [(f"{len(small)} smaller", sum(row[1] for row in small), sum(row[2] for row in small))]
+    yield _against([*sizes, ("all owners", *total)], exact=False)
+    if len(rows) > len(groups):
+        yield Folded(f"All {len(rows)} owners, in bytes", _against(rows, exact=True))
+
+
+def _against(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:
+    cells = list[Sequence[str | Piece]]()
+    for name, planned, held in rows:
+        shown = [f"{size:,}" if exact else format_bytes(size) for size in (planned, held)]
+        off = held - planned
+        cells.append((name, *shown, Piece(f"{off:+,}" if off else "0", "off" if off else "same")))
+    return Table(("owner", "planned", "held", "difference, bytes"), cells)
+
+
+def speed(run: RunRecords) -> Iterator[Block]:
+    """Steps per second, and where the time goes."""
+    if run.ledger and any(line.phases for line in run.ledger):
+        yield pace_chart(run.ledger)
+        yield time_chart(*seconds_by_phase(run.ledger, MOST_COLUMNS_OF_TIME))
+        return
+    times = {name.removeprefix("time/"): run.metrics[name] for name in run.metrics if name.startswith("time/")}
+    if times:
+        yield time_chart(run.metrics["round"], times)
+    else:
+        yield missing("pace", "ledger.jsonl", run.state, "after each round")
+
+
+def alarms(run: RunRecords) -> Iterator[Block]:
+    """What the run warned of, once for each kind."""
+    told = run.alarms
+    if not told:
+        yield Paragraph("The run warned of nothing.", "calm")
+        return
+    kinds: dict[str, list[tuple[int, str]]] = {}
+    for round_, alarm in told:
+        kind, _, message = alarm.partition(": ")
+        kinds.setdefault(kind, []).append((round_, message))
+    rows = [
+        (kind, found[-1][1], str(len(found)), str(found[0][0]), str(found[-1][0]))
+        for kind, found in sorted(kinds.items(), key=lambda item: -len(item[1]))
+    ]
+    yield Table(("alarm", "said last", "times", "first", "last"), rows, words=2)
+
+
+def checkpoints(run: RunRecords) -> Iterator[Block]:
+    """What the run can be resumed from."""
+    if not run.checkpoints:
+        yield missing("checkpoint", "checkpoints/", run.state, "after each round")
+        return
+    damaged = any(saved.damage for saved in run.checkpoints)
+    rows = [
+        (
+            saved.file.name,
+            saved.saved.replace("T", " ").replace("+00:00", " UTC"),
+            str(saved.round),
+            str(saved.step),
+            format_bytes(saved.bytes),
+            *([saved.damage] if damaged else []),
+        )
+        for saved in reversed(run.checkpoints)
+    ]
+    titles = ("file", "saved", "round", "step of the next", "size", *(["damage"] if damaged else []))
+    yield Table(titles, rows, words=2)
+    said = ("Go on with ", Piece(f"flatwater resume {PurePath(run.path)}"), ": bit for bit from the newest.")
+    yield Paragraph(said, "reading")
+
+
+def configuration(run: RunRecords) -> Iterator[Block]:
+    """The file that repeats the run."""
+    lines = run.config_text.splitlines(keepends=True)
+    said = (Piece("config.toml"), ": every setting, under what it means")
+    yield Folded(said, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
+
+
+PARTS: Mapping[str, Callable[[RunRecords], Iterator[Block]]] = {
+    "Findings": findings,
+    "Memory": memory,
+    "Speed": speed,
+    "Alarms": alarms,
+    "Checkpoints": checkpoints,
+    "Configuration": configuration,
+}
+"""Of every run's page, below the parts that its recipe has: title -> what yields its blocks. A further part of all
+pages is a line here."""

@@ -18,14 +18,12 @@ from flatwater.memory.planner import Plan
 from flatwater.metrics.lines import read_records, thinned
 from flatwater.metrics.reader import read_metrics
 from flatwater.recipe import Recipe, recipe_of, rounds_of
+from flatwater.reports.chart import MOST_POINTS
 from flatwater.rundir.findings import finding_of, newest
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import state_of
 from flatwater.rundir.results import EQUITY, LIVES, PRICES, TRADES, read_result, read_table
 from flatwater.rundir.statements import LedgerLine, alarms_of, line_of, read_plan
-
-MOST_POINTS = 500
-"""Points of a curve: more than a screen can show, and few enough for a page of any run."""
 
 
 @dataclass(frozen=True, kw_only=True)

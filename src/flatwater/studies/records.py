@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,7 @@ def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
         _require_numbers(pooled[name], "sharpe", "by_chance", "probability", "tries")
     for row in pooled["by_fold"]:
         _require_texts(row, "first_day", "best_rule")
+        date.fromisoformat(row["first_day"])
         _require_numbers(row, "total_return", "lowest", "highest", "equal_weight", "best_rule_return", "beaten")
     for rows in (fold_rows(pooled, whole=True), trader_rows(pooled), seed_rows(pooled)):
         if not rows[1]:

@@ -64,6 +64,6 @@ ERL = Recipe(
         Number("beta", "beta", "{:.2f}"),
     ),
     trained_on=lambda settings: str(settings.get("panel") or "the panel that comes with Flatwater"),
-    picture=later("flatwater.recipes.erl.picture:draw_trading"),
-    sections=later("flatwater.recipes.erl.sections:trading_parts"),
+    picture=later("flatwater.recipes.erl.sections:trading_picture"),
+    sections=later("flatwater.recipes.erl.sections:trading_sections"),
 )

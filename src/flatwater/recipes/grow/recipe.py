@@ -63,6 +63,6 @@ GROW = Recipe(
         Number("fossilised", "fossilised", "{:.1f}"),
     ),
     trained_on=_task,
-    picture=later("flatwater.recipes.grow.picture:draw_growth"),
-    sections=later("flatwater.recipes.grow.sections:growth_parts"),
+    picture=later("flatwater.recipes.grow.sections:growth_picture"),
+    sections=later("flatwater.recipes.grow.sections:growth_sections"),
 )

@@ -53,7 +53,7 @@ TEACH = Recipe(
         Number("x random", "times_random", "{:.1f}"),
     ),
     trained_on=lambda settings: str(settings.get("world")),
-    picture=later("flatwater.recipes.teach.picture:draw_teaching"),
-    sections=later("flatwater.recipes.teach.sections:teaching_parts"),
-    tables=later("flatwater.recipes.teach.charts:profile_tables"),
+    picture=later("flatwater.recipes.teach.sections:teaching_picture"),
+    sections=later("flatwater.recipes.teach.sections:teaching_sections"),
+    tables=later("flatwater.recipes.teach.sections:profile_tables"),
 )

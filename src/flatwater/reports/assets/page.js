@@ -49,7 +49,7 @@
       const mark = document.createElement("i");
       mark.style.background = trace.fillcolor || (trace.marker || trace.line).color;
       if (trace.mode === "markers") mark.className = "dot";
-      const isLine = trace.mode === "lines" && !trace.stackgroup && !trace.fill;
+      const isLine = trace.mode?.startsWith("lines") && !trace.stackgroup && !trace.fill;
       if (isLine) {
         mark.className = "line";
         mark.style.background = trace.line.color;
@@ -72,7 +72,8 @@
       const plot = document.querySelector(`[data-chart="${number}"]`);
       const traces = coloured(chart.data, "");
       Plotly.react(plot, traces, layout(coloured(chart.layout, "")), { displayModeBar: false, responsive: true });
-      legend(document.querySelector(`[data-legend="${number}"]`), plot, traces);
+      const place = document.querySelector(`[data-legend="${number}"]`);
+      if (place) legend(place, plot, traces);  // charts of a grid have one for all
     });
   }
 
