@@ -31,7 +31,7 @@ from sizes import config_of
 from flatwater.algorithms.config import DDPGConfig, LearnerConfig
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.memory.probes.process import resident_bytes
-from flatwater.metrics.reader import read_metrics
+from flatwater.metrics.jsonl import read_metrics
 from flatwater.panel.locate import load_panel
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.run import ErlRun

@@ -15,7 +15,7 @@ from flatwater.cli.main import INTERRUPTED, NO_READER, _reader, _ReadsItself, fi
 from flatwater.config.toml import dumps_config, to_mapping
 from flatwater.errors import FlatwaterError
 from flatwater.memory.planner import grouped
-from flatwater.metrics.reader import read_metrics
+from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.rundir.layout import RunFolder

@@ -23,7 +23,7 @@ from rich.console import Console
 from flatwater.config.toml import from_mapping, load_config, read_toml, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.memory.planner import Plan
-from flatwater.metrics.reader import read_metrics
+from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import Recipe, find_recipe, later, recipe_in, recipe_of
 from flatwater.reports.blocks import Paragraph, Piece, result_table
 from flatwater.reports.document import fragment
@@ -31,8 +31,8 @@ from flatwater.reports.page import page
 from flatwater.reports.records import read_run
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.results import read_result
-from flatwater.runs.checking import checked_plan
 from flatwater.runs.evaluate import evaluate as evaluate_run
+from flatwater.runs.planning import checked_plan
 from flatwater.runs.portable import export as write_policy
 from flatwater.runs.portable import read_policy
 from flatwater.runs.recorder import Round

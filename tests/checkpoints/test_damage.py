@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatwater.checkpoints import intact
-from flatwater.checkpoints.catalogue import list_verified
+from flatwater.checkpoints.catalogue import list_verified, sweep
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import Intact, verified
 from flatwater.checkpoints.manifest import Manifest, _sealed, manifest_path
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_, verify
-from flatwater.checkpoints.retention import sweep
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.errors import CheckpointError
 from flatwater.storage import directory

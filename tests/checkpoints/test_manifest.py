@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatwater.checkpoints.facts import differences
 from flatwater.checkpoints.manifest import (
     LeafRecord,
     Manifest,
     ShardRecord,
+    differences,
     encode,
     manifest_files,
     manifest_path,

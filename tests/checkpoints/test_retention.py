@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flatwater.checkpoints.catalogue import prune, sweep
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, verify
-from flatwater.checkpoints.retention import prune, sweep
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.errors import ConfigError, RunError
 

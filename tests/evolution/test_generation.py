@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from flatwater.errors import ConfigError
 from flatwater.evolution.config import EvolutionConfig
-from flatwater.evolution.schedule import Schedule, adapt_
+from flatwater.evolution.generation import Schedule, adapt_, cross_, crown_, forget_, mutate_
 from flatwater.evolution.selection import counts, descend, tournament
-from flatwater.evolution.variation import cross_, crown_, forget_, mutate_
 
 WEIGHTS = 400
 

@@ -7,8 +7,7 @@ from threading import enumerate as living
 import pytest
 
 from flatwater.metrics.background import BackgroundSink
-from flatwater.metrics.record import Metrics
-from flatwater.metrics.sinks import Sink
+from flatwater.metrics.sinks import Metrics, Sink
 
 
 class Tracker:

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatwater.errors import RunError
-from flatwater.metrics.jsonl import JsonlSink, line_of
-from flatwater.metrics.reader import read_metrics
+from flatwater.metrics.jsonl import JsonlSink, line_of, read_metrics
 
 
 def write_rounds(path: Path, rounds: range, *, resume_at: int = 0) -> None:

@@ -17,7 +17,7 @@ from conftest import TINY
 from rich.console import Console
 
 from flatwater.cli.main import interface_of
-from flatwater.mirror.absent import Unmirrored
+from flatwater.mirror.opening import Unmirrored
 from flatwater.recipes.erl.run import ErlRun, compose
 from flatwater.rundir.events import Voice
 from flatwater.rundir.layout import create_folder

@@ -32,7 +32,7 @@ from flatwater.storage.directory import named
 for heavy in (
     "flatwater.cli.outcome",
     "flatwater.runs.session",
-    "flatwater.cli.resume",
+    "flatwater.cli.train",
     "flatwater.cli.train",
     "flatwater.cli.sweep",
     "flatwater.cli.panel",

@@ -29,7 +29,7 @@ from flatwater.cli.main import main
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.rundir.layout import write_config
 
-for heavy in ("flatwater.cli.mirror", "flatwater.cli.prune", "flatwater.runs.catch_up", "flatwater.mirror.pruning"):
+for heavy in ("flatwater.cli.checkpoints", "flatwater.runs.catch_up", "flatwater.mirror.pruning"):
     importlib.import_module(heavy)
 
 EVENTS = ("open", "os.rename", "os.remove", "os.mkdir")

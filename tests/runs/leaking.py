@@ -15,7 +15,7 @@ from rich.console import Console
 from flatwater.cli.main import interface_of
 from flatwater.config.toml import dumps_config
 from flatwater.memory.probes.process import resident_bytes
-from flatwater.mirror.absent import Unmirrored
+from flatwater.mirror.opening import Unmirrored
 from flatwater.recipes.erl.run import compose
 from flatwater.rundir.events import Voice
 from flatwater.rundir.layout import create_folder

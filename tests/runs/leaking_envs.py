@@ -20,7 +20,7 @@ from rich.console import Console
 
 from flatwater.cli.main import interface_of
 from flatwater.envs.growing.simulator import build_envs, net_of
-from flatwater.mirror.absent import Unmirrored
+from flatwater.mirror.opening import Unmirrored
 from flatwater.recipes.grow.run import GrowRun, compose
 from flatwater.rundir.events import Voice
 from flatwater.rundir.layout import create_folder

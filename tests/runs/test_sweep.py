@@ -32,8 +32,8 @@ pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
 
 from sqlalchemy import Engine, event
 
+from flatwater.sweeps.folder import SweepOutcome
 from flatwater.sweeps.opening import Order, opened
-from flatwater.sweeps.outcome import SweepOutcome
 from flatwater.sweeps.sweep import sweep
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_trial.py")))

@@ -8,8 +8,7 @@ from dataclasses import field, fields, is_dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.config.bounds import Bounds, Count, Number, Rate, Weight
-from flatwater.config.declare import config
-from flatwater.config.given import refuse_given
+from flatwater.config.declare import config, refuse_given
 from flatwater.errors import require
 
 Noise = Annotated[float, Bounds(0, 100)]

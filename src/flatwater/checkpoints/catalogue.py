@@ -1,11 +1,17 @@
-"""The checkpoints in a folder, and which of them are intact. This module does not need torch."""
+"""The checkpoints in a folder: which are intact, which stay, and the removal of the others. It does not need torch.
 
-from collections.abc import Callable
+When checkpoints are removed, manifests go first, the names of those that stay are flushed to the disk, and only then go
+the shards that no manifest names any more: a kill between any two steps leaves files that nobody needs, never a
+checkpoint without its shards.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from flatwater.checkpoints.intact import Intact, examine, read_shard, remembering
-from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest
-from flatwater.storage.directory import strays
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.intact import Intact, examine, glance, read_shard, remembering
+from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest, shard_path
+from flatwater.storage.directory import remove_strays, strays, sync_folder, telling
 
 
 def list_checkpoints(folder: Path) -> list[Manifest]:
@@ -54,3 +60,75 @@ def newest_intact(folder: Path, *, say: Callable[[str], None]) -> Intact | None:
         how = "cannot be used" if manifest.unread else "is damaged"
         say(f"Checkpoint {manifest.file.name} {how} and is skipped: {found[0]}{more}.")
     return None
+
+
+def kept(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
+    """Those of `manifests` (newest last) that the policy keeps: always the newest, then whole rounds.
+
+    A checkpoint inside a round is worth keeping only while it is the newest: resuming it and resuming the round before
+    it lead to the same state.
+    """
+    if not manifests:
+        return []
+    *older, newest = manifests
+    rounds = [manifest for manifest in older if manifest.step == 0]
+    recent = rounds[max(0, len(rounds) - (config.keep - 1)) :]
+    lasting = [m for m in rounds if config.keep_every and m.round % config.keep_every == 0 and m not in recent]
+    return [*lasting, *recent, newest]
+
+
+def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collection[Path] = ()) -> None:
+    """Remove what the policy does not keep, now that the checkpoint `saved` is on the disk.
+
+    `spared` are manifests whose checkpoints are being read by somebody: they stay this time.
+
+    Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later
+    than `saved`: the run was resumed from one before them, because they were damaged.
+
+    Raises:
+        RunError: a file cannot be removed.
+    """
+    manifests = list_checkpoints(folder)
+    place = next((at for at, manifest in enumerate(manifests) if manifest.file == saved), None)
+    if place is None:  # the folder was deleted in this very moment: whoever writes next finds that out
+        return
+    whole = [manifest for manifest in manifests[: place + 1] if not glance(folder, manifest)]
+    stay = {manifest.file for manifest in kept(whole, config)} | {*spared}
+    remove_checkpoints(folder, [each for each in manifests if each.file not in stay and not each.unread])
+
+
+def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
+    """Remove checkpoints, and the shards that no other names. Returns the bytes of the shards removed.
+
+    Raises:
+        RunError: a file cannot be removed.
+    """
+    with telling(folder):
+        for manifest in unwanted:
+            manifest.file.unlink(missing_ok=True)
+        sync_folder(folder)
+    return sweep(folder)
+
+
+def sweep(folder: Path) -> int:
+    """Remove shards that no manifest in `folder` names, and unfinished files of writers that are dead.
+
+    No shard goes while a manifest there does not say which ones it needs: one that cannot be read now may be good.
+
+    Returns the bytes of the shards removed.
+
+    Raises:
+        RunError: a file cannot be removed.
+    """
+    manifests = list_checkpoints(folder)
+    named = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
+    freed = 0
+    if not any(manifest.damage for manifest in manifests):
+        with telling(folder):
+            for path in (folder / "objects").glob("*.safetensors"):
+                if path not in named:
+                    freed += path.stat().st_size
+                    path.unlink()
+    remove_strays(folder)
+    remove_strays(folder / "objects")
+    return freed

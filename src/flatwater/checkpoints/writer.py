@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from flatwater.checkpoints.catalogue import prune, sweep
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import (
     JSON,
@@ -22,7 +23,6 @@ from flatwater.checkpoints.manifest import (
     shard_path,
 )
 from flatwater.checkpoints.payload import Payload, payload, raw, scalar_kind
-from flatwater.checkpoints.retention import prune, sweep
 from flatwater.checkpoints.shards import header, pack
 from flatwater.errors import RunError
 from flatwater.state.tree import Leaf, Scalar, leaves

@@ -1,4 +1,4 @@
-"""`flatwater checkpoints RUN`: what can be resumed, and the hash of every leaf."""
+"""The checkpoints of a run, here and at a URL: `flatwater checkpoints`, `flatwater prune` and `flatwater mirror`."""
 
 import json as json_format
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+
+from flatwater.config.bounds import Number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -118,3 +120,69 @@ def _table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
             manifest.file.name,
         )
     return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prune:
+    """Remove checkpoints of a run but the newest, and the files that only they need.
+
+    The newest checkpoint that is kept is read through first: one that is damaged does not count, so the last good one
+    always stays. Records and results are not touched.
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or the URL at which it is mirrored."""
+    keep: Number
+    """Checkpoints that stay, counted from the newest; 1 or more."""
+
+    def __call__(self) -> int:
+        """Remove, and say what is left."""
+        from flatwater.mirror.pruning import prune_run
+        from flatwater.terminal import say
+        from flatwater.units import format_bytes
+
+        done = prune_run(self.run, self.keep)
+        say(f"{self.run}  {done.kept} kept, {done.removed} removed, {format_bytes(done.bytes)} freed")
+        if done.unread:
+            say(f"{done.unread} more cannot be read now, and stay with every file: flatwater checkpoints {self.run}")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorCommand:
+    """Send what the mirror of a run does not have yet: checkpoints, records, result.
+
+    A run with --mirror does so by itself while it trains. This sends the rest where the store could not be reached, and
+    makes a mirror of a run that has none.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run's folder."""
+    to: str | None = None
+    """s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there.
+    Left out: where the run is mirrored already."""
+
+    def __call__(self) -> int:
+        """Send, and say what was sent."""
+        from flatwater.runs.catch_up import catch_up
+        from flatwater.terminal import say as print_line
+        from flatwater.terminal import terminal
+        from flatwater.units import format_bytes
+
+        errors = terminal(errors=True)
+        sent = 0
+
+        def step(count: int) -> None:
+            nonlocal sent
+            sent += count
+            status.update(f"sending … {format_bytes(sent)}")
+
+        def say(line: str) -> None:
+            errors.print(line, highlight=False, markup=False, soft_wrap=True)
+
+        with errors.status("asking the store what it has …") as status:
+            done = catch_up(self.run, self.to, say=say, step=step)
+        print_line(
+            f"{done.url}  {done.checkpoints} checkpoint(s) and the files that had changed, {format_bytes(done.bytes)}"
+        )
+        return 0

@@ -1,9 +1,15 @@
-"""`flatwater evaluate`."""
+"""What a run has trained, used: `flatwater evaluate`, `flatwater backtest` and `flatwater export`."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+if TYPE_CHECKING:
+    from flatwater.panel.panel import Panel
+    from flatwater.panel.splits import Days
+    from flatwater.recipes.erl.backtest import Backtest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,4 +48,108 @@ class Evaluate:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:
             show_result(result, terminal())
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestCommand:
+    """Play the champion of a run over a stretch of days, against buy and hold, equal weights and random traders.
+
+    It begins on the first day after those that the champion was chosen on, unless --from says otherwise: with newer
+    prices that is the run's holdout and all that has come since. The rules, the costs and the baselines are those of
+    `flatwater evaluate`; a look at holdout days is logged as there. Day by day the trades are those of
+    `flatwater orders`, except that nothing is bought on the last days (env.episode.settlement_days).
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or a .safetensors file of `flatwater export`."""
+    prices: str | None = None
+    """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
+    first: Annotated[str | None, tyro.conf.arg(name="from", metavar="YYYY-MM-DD")] = None
+    """The first day that is played, as 2024-01-31. Left out: the first after those that the champion was chosen on."""
+    last: Annotated[str | None, tyro.conf.arg(name="to", metavar="YYYY-MM-DD")] = None
+    """The last day. Left out: the newest."""
+    out: Path | None = None
+    """Folder for equity.parquet, trades.parquet and result.json. Left out: backtest-FIRST-LAST in the run's folder, or
+    beside the file; it is said."""
+    force: bool = False
+    """Replace those that are there."""
+    json: bool = False
+    """Print the result as JSON instead of a table."""
+
+    def __call__(self) -> int:
+        """Load, play, write, and say it."""
+        import json
+
+        from flatwater.cli.outcome import show_result
+        from flatwater.terminal import say, terminal
+
+        with terminal(errors=True).status("reading the run and playing its champion …"):
+            found, place = self.played()
+            found.write(place, force=self.force)
+        if self.json:
+            print(json.dumps(dict(found.result), indent=1))
+            return 0
+        show_result(dict(found.result), terminal())
+        say(f"equity, trades and result: {place}")
+        return 0
+
+    def played(self) -> "tuple[Backtest, Path]":
+        """The backtest, and the folder that it goes to.
+
+        Raises:
+            FlatwaterError: run, prices, days or folder cannot be used.
+        """
+        from flatwater.cli.orders import load_trader, prices_of
+        from flatwater.panel.locate import load_panel
+        from flatwater.recipes.erl.backtest import check_free, find_days, known_truth, note_look, play_backtest
+        from flatwater.terminal import terminal
+
+        if self.out is not None:
+            check_free(self.out, force=self.force)
+        trader = load_trader(self.run, "Backtests")
+        prices = prices_of(self.run) if self.prices is None else self.prices
+        panel = trader.panel_of(load_panel(prices))
+        days = find_days(trader, panel, self.first, self.last)
+        place = self._place(panel, days)
+        check_free(place, force=self.force)
+        if said := note_look(trader, panel, days):
+            terminal(errors=True).print(said, highlight=False)
+        return play_backtest(trader, panel, days, known_truth(prices, panel)), place
+
+    def _place(self, panel: "Panel", days: "Days") -> Path:
+        if self.out is not None:
+            return self.out
+        name, run = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}", Path(self.run)
+        return run / name if run.is_dir() else run.with_name(f"{run.stem}-{name}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write what a run has trained as one file: a program for torch or for ONNX, or its weights.
+
+    Inside are the network, the scales of what it sees, the bounds of its actions, and a text that says what goes in and
+    comes out. What is written is run first and compared with what was trained.
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or a .safetensors file of this command."""
+    to: Path
+    """The file to write: .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `flatwater.load`
+    and all that reads weights."""
+
+    def __call__(self) -> int:
+        """Load, export, compare."""
+        from flatwater.api import export
+        from flatwater.cli.output_file import check_output
+        from flatwater.errors import ConfigError
+        from flatwater.runs.portable import FORMS
+        from flatwater.terminal import say, terminal
+
+        if self.to.suffix not in FORMS:
+            raise ConfigError(f"--to {self.to}: the name must end in {', '.join(FORMS)}. Name such a file.")
+        check_output("--to", self.to)
+        with terminal(errors=True).status("reading the run and exporting what it has trained …"):
+            difference = export(self.run, self.to)
+        say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
         return 0

@@ -24,7 +24,7 @@ from tyro.constructors import (
 )
 
 from flatwater.config.bounds import bounds_of, check_values
-from flatwater.config.docs import field_docs
+from flatwater.config.declare import field_docs
 from flatwater.printable import shown
 from flatwater.terminal import WIDTH, PrintableStream
 

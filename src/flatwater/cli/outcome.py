@@ -9,8 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flatwater.cli.shown import ShownRun
-from flatwater.metrics.reader import read_metrics
+from flatwater.cli.settings import ShownRun
+from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import ShownTable, find_recipe, later
 from flatwater.rundir.events import JsonLines
 from flatwater.runs.profiling import profiled_rounds

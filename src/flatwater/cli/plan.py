@@ -1,10 +1,20 @@
-"""`flatwater plan RECIPE`."""
+"""`flatwater plan RECIPE`: what a run would hold by owner, and the limits that this is held against."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
 from flatwater.cli.settings import OverRecipe
+from flatwater.errors import MemoryLimitError
+from flatwater.memory.planner import BUDGET_SHARE, grouped
+from flatwater.memory.planner import Plan as PlannedRun
+from flatwater.terminal import terminal
+from flatwater.units import format_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +35,67 @@ class Plan(OverRecipe):
 
     def __call__(self) -> int:
         """Plan and print."""
-        from flatwater.terminal import terminal
-
         settings = self.settings()
         with terminal(errors=True).status("building the run on a device without memory, and trying its phases out …"):
-            from flatwater.cli.plan_table import print_plan  # reading torch is half of the time
-            from flatwater.runs.checking import checked_plan
+            from flatwater.runs.planning import checked_plan  # reading torch is half of the time
 
             _, plan = checked_plan(settings)
         return print_plan(plan, as_json=self.json)
+
+
+LEAST_SHARE = 0.001
+"""Owners with less of the state than that are one line together."""
+BAR = 24
+
+
+def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
+    """Print a plan as a table or as JSON. Returns the exit code: 3 where it does not fit."""
+    if as_json:
+        print(json.dumps(plan.to_json(), indent=1))
+    else:
+        show_plan(plan, terminal())
+    return 0 if plan.fits else MemoryLimitError.exit_code
+
+
+def show_plan(plan: PlannedRun, console: Console) -> None:
+    """Print the plan."""
+    table = Table(title="what the run will hold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("owner", no_wrap=True)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, style="cyan")
+    owners = sorted(grouped(plan.owners, depth=2).items(), key=lambda item: -item[1])
+    shown = [(name, size) for name, size in owners if size >= LEAST_SHARE * plan.total_bytes]
+    rest = owners[len(shown) :]
+    if rest:
+        shown.append((f"{len(rest)} smaller owners", sum(size for _, size in rest)))
+    for name, size in shown:
+        table.add_row(name, *_cells(size, plan.needed_bytes))
+    table.add_row("state, exactly", *_cells(plan.total_bytes, plan.needed_bytes), style="bold", end_section=True)
+    if plan.mapped:
+        row = _cells(plan.mapped_bytes, plan.needed_bytes)
+        table.add_row("mapped, once for all processes", *row, style="dim")
+    for name, size in plan.transients.items():
+        mark = "" if size < plan.transient_bytes else " (the highest counts)"
+        table.add_row(f"while phase {name} works{mark}", *_cells(size, plan.needed_bytes), style="dim")
+    table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
+    if plan.workers:
+        row = _cells(sum(plan.workers), plan.needed_bytes)
+        table.add_row(f"{len(plan.workers)} workers, {format_bytes(max(plan.workers))} each", *row, style="dim")
+    table.add_row("the run at its highest", *_cells(plan.needed_bytes, plan.needed_bytes), style="bold")
+    console.print(table)
+    for name, size in plan.limits.items():
+        console.print(f"limit   {format_bytes(size):>12}  {name}")
+    source = "--budget" if plan.budget is not None else f"{BUDGET_SHARE:.0%} of the tightest limit"
+    console.print(f"budget  {format_bytes(plan.budget_bytes):>12}  {source}")
+    if plan.fits:
+        console.print("it fits", style="green")
+        return
+    console.print("it does not fit", style="bold red")
+    for line in plan.suggestions:
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _cells(size: int, whole: int) -> tuple[str, str, str]:
+    share = size / whole if whole else 0.0
+    return format_bytes(size), f"{share:.1%}", "█" * round(BAR * share)

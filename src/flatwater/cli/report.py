@@ -27,7 +27,7 @@ class Report:
 
     def __call__(self) -> int:
         """Write the page, and say where it is."""
-        from flatwater.studies.folder import StudyFolder
+        from flatwater.studies.records import StudyFolder
         from flatwater.terminal import say
         from flatwater.units import format_bytes
 
@@ -61,9 +61,8 @@ class Report:
         return self._written(told.with_suffix(".html"), lambda: watch_page(seen, datetime.now().astimezone()))
 
     def _of_study(self) -> tuple[Written, int]:
-        from flatwater.studies.folder import StudyFolder
         from flatwater.studies.page import study_page
-        from flatwater.studies.records import read_study
+        from flatwater.studies.records import StudyFolder, read_study
 
         path = Path(self.run)
         return self._written(StudyFolder(path).report, lambda: study_page(read_study(path)))

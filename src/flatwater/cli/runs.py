@@ -1,4 +1,4 @@
-"""`flatwater runs`."""
+"""Runs as they are now: `flatwater runs` lists them, `flatwater top` shows one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import tyro
 
 if TYPE_CHECKING:
     from flatwater.rundir.listing import RunLine
+
 
 COLUMNS = 80
 WIDE_NAME, NARROW_NAME, NARROW_SCORE = 22, 16, 8
@@ -112,3 +113,54 @@ def _recent(changed: str) -> str:
 
     this_year = f"{datetime.now().astimezone():%Y}-"
     return changed.removeprefix(this_year) if changed.startswith(this_year) else changed[:10]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Top:
+    """Watch a run: memory by owner against the budget, phases, fitness, and what grows.
+
+    The screen looks at the run's folder once a second and does not touch the run. Of a finished or stopped run it shows
+    the end. Where the output is no terminal it is printed once.
+    """
+
+    run: Annotated[Path | None, tyro.conf.Positional] = None
+    """The run's folder. Left out: the newest run in ./runs, one that is training first."""
+    once: bool = False
+    """Print the screen once as text, and end."""
+    json: bool = False
+    """Print what is known of the run as one JSON object, and end."""
+
+    def __call__(self) -> int:
+        """Show the run until the user quits, or print it once.
+
+        Raises:
+            RunError: there is no run, or one of its files is damaged.
+        """
+        import time
+
+        from flatwater.rundir.listing import newest_run
+        from flatwater.terminal import terminal
+        from flatwater.tui.follow import follow
+
+        followed = follow(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
+        if self.json:
+            import json
+            import sys
+
+            from flatwater.tui.once import as_json
+
+            sys.stdout.write(json.dumps(as_json(followed, time.time()), indent=1) + "\n")
+            return 0
+        console = terminal()
+        if self.once or not console.is_terminal:
+            from flatwater.tui.once import print_once
+
+            print_once(followed, console, time.time())
+            return 0
+        from flatwater.tui.app import Top as Screen
+
+        screen = Screen(followed)
+        fault = screen.run()
+        if fault is not None:
+            raise fault
+        return screen.return_code or 0

@@ -1,4 +1,4 @@
-"""A command whose options are a run's configuration, on top of those of a file."""
+"""What commands have in common: a run's configuration as options on top of a file, and what of a run is shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -73,3 +73,17 @@ def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
         return (None if file is None else read_toml(file).get("env")), [*options]
     at = next(n for n, word in enumerate(options) if word == "--env" or word.startswith("--env="))
     return given, [*options[:at], *options[at + (2 if options[at] == "--env" else 1) :]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownRun:
+    """A command that trains."""
+
+    quiet: bool = False
+    """Print nothing but errors; what the run says stands in its run.log."""
+    json: bool = False
+    """Print each event as a JSON object on a line of its own instead of the table: start, round with all its numbers,
+    alarm, finding, saved, signal, budget, note, end, failure."""
+    profile: str | None = None
+    """Record these rounds with torch's profiler: rounds=3 or rounds=3-5. A trace of each is written to profile/ in the
+    run's folder, for Perfetto and Chrome; the numbers of the run stay the same."""

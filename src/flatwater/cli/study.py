@@ -84,7 +84,7 @@ def over_study(options: Sequence[str]) -> list[str]:
 
 def show_plan(command: Study) -> int:
     """Print what the largest run would hold. Returns the exit code: 3 where so many at once do not fit."""
-    from flatwater.cli.plan_table import print_plan
+    from flatwater.cli.plan import print_plan
     from flatwater.studies.member import planned
     from flatwater.studies.opening import that_fit, wanted
     from flatwater.terminal import say, terminal

@@ -9,7 +9,7 @@ from flatwater.cli.settings import OverRecipe, config_option, option_value
 from flatwater.config.bounds import Bounds
 
 if TYPE_CHECKING:
-    from flatwater.sweeps.outcome import SweepOutcome
+    from flatwater.sweeps.folder import SweepOutcome
 
 
 @dataclass(frozen=True, kw_only=True)

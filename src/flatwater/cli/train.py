@@ -1,11 +1,14 @@
-"""`flatwater train RECIPE`."""
+"""`flatwater train RECIPE` and `flatwater resume`."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from flatwater.cli.settings import OverRecipe
-from flatwater.cli.shown import ShownRun
+import tyro
+
+from flatwater.cli.settings import OverRecipe, ShownRun
+from flatwater.config.bounds import Number, Workers
+from flatwater.metrics.config import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,3 +38,49 @@ class Train(ShownRun, NewRun):
         from flatwater.runs.session import start
 
         return show_outcome(lambda console, **told: start(self.settings(), self.run, console, **told), self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(ShownRun):
+    """Go on with a run from its newest intact checkpoint, bit for bit.
+
+    A checkpoint that was damaged or half-written is recognised by its hash, and the one before it is used. A run that
+    has reached its rounds is only scored again, unless --rounds asks for more.
+    """
+
+    run: Annotated[str | None, tyro.conf.Positional] = None
+    """The run's folder, or the URL at which it is mirrored: s3://bucket/path/NAME. Left out: the run in ./runs that
+    was stopped last; with --rounds also one that has finished."""
+    into: Path | None = None
+    """Folder for a run that is brought from a URL; must be new or empty. Left out: runs/NAME."""
+    rounds: Number | None = None
+    """Rounds (generations, batches) in all. Left out: as many as the run was started with."""
+    budget: str | None = None
+    """Memory that the run may take from here on, such as 8GiB. Left out: as it was started."""
+    mirror: str | None = None
+    """Send checkpoints there from here on. Left out: as it was started, or to the URL that it comes from."""
+    trackers: Annotated[tuple[Tracker, ...] | None, tyro.conf.arg(metavar="{tensorboard,wandb} ...")] = None
+    """Where the numbers are shown from here on. Left out: as it was started."""
+    workers: Workers | None = None
+    """Processes that compute from here on, of a run of traders: the numbers are the same. auto takes one for each core
+    that is free now. Left out: as many as before."""
+    tag: tuple[str, ...] | None = None
+    """Words by which `flatwater runs --tag` finds the run. Left out: as it was started."""
+    on_event: str | None = None
+    """Command that gets events from here on; "" for none. Left out: as it was started, and none for a run that comes
+    from a URL."""
+    panel: str | None = None
+    """Where the panel lies now. It may have newer days than the run began with, which are left out. Left out: where it
+    was."""
+
+    def __call__(self) -> int:
+        """Train on, then show the result."""
+        from flatwater.cli.outcome import show_outcome
+        from flatwater.rundir.listing import newest_run
+        from flatwater.runs.session import resume
+
+        names = ("rounds", "budget", "mirror", "trackers", "workers", "tag", "on_event", "panel")
+        changes = {name: getattr(self, name) for name in names}
+        more = () if self.rounds is None else ("finished",)
+        run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run
+        return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)

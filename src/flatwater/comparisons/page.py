@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from flatwater.comparisons.side_by_side import Compared, Rows, differences, number_rows, setting_rows
+from flatwater.metrics.jsonl import known
 from flatwater.metrics.lines import thinned
-from flatwater.metrics.reader import known
 from flatwater.recipes.erl.sections import changes
 from flatwater.reports.blocks import Block, Paragraph, Section, Table, Tile
 from flatwater.reports.chart import MOST_POINTS, Axis, Chart, Line, round_axis

@@ -1,11 +1,17 @@
-"""`@config` marks a frozen, keyword-only value; its field docstrings are the command line's help text."""
+"""`@config` marks a frozen, keyword-only value; the sentence under each of its fields is help text and comment."""
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform, overload
 
 from flatwater.config.bounds import check_fields
+from flatwater.errors import ConfigError
+from flatwater.printable import shown
 
 T = TypeVar("T")
 
@@ -51,3 +57,48 @@ def _declared(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[An
     cls.__post_init__ = check
     cls.__removed__ = removed
     return dataclass(frozen=True, kw_only=True, slots=True)(cls)
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """Field name -> its documentation, inherited fields included, for the fields that have one."""
+    documented: dict[str, str] = {}
+    for declaring in reversed(cls.__mro__[:-1]):
+        documented |= _own_docs(declaring)
+    return documented
+
+
+def _own_docs(cls: type) -> dict[str, str]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except OSError:  # a class made in an interactive session has no source
+        return {}
+    body = tree.body[0]
+    if not isinstance(body, ast.ClassDef):
+        return {}
+    documented = {}
+    for declared, sentence in zip(body.body, body.body[1:], strict=False):
+        match declared, sentence:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                documented[name] = inspect.cleandoc(text)
+    return documented
+
+
+def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401  (any settings)
+    """Refuse a table in which something was set: a value that differs from its default counts as given.
+
+    Args:
+        config: the settings of a table that nobody reads.
+        table: its dotted path.
+        because: follows on "must be left at its default (...) ": under which other setting, and what to change.
+
+    Raises:
+        ConfigError: names the first setting that was given.
+    """
+    untouched = type(config)()  # settings have defaults
+    for f in fields(config):
+        given, default = getattr(config, f.name), getattr(untouched, f.name)
+        if given != default:
+            raise ConfigError(
+                f"{table}.{f.name} = {shown(given)}: must be left at its default ({shown(default)}) {because}"
+            )

@@ -13,8 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from flatwater.config.bounds import check_values
 from flatwater.config.convert import did_you_mean, from_plain, to_plain, wanted
-from flatwater.config.declare import removed_settings
-from flatwater.config.docs import field_docs
+from flatwater.config.declare import field_docs, removed_settings
 from flatwater.errors import ConfigError
 from flatwater.regular import read_regular
 

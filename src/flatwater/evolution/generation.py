@@ -1,17 +1,80 @@
 """From one generation to the next: the champion is chosen, and new members are written over the losers, in place."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.api import Members
 from flatwater.evolution.config import EvolutionConfig
-from flatwater.evolution.lineage import Lineage, inherit_
-from flatwater.evolution.schedule import Schedule, adapt_
-from flatwater.evolution.selection import descend
-from flatwater.evolution.variation import cross_, crown_, forget_, mutate_
+from flatwater.evolution.selection import Descent, descend
+from flatwater.state.tree import state
+
+
+@state
+class Lineage:
+    """Who is in each slot; the champion's slot is the last."""
+
+    ids: Int[Tensor, "P+1"]
+    """Every member ever made has a number of its own; -1 where there is no champion yet."""
+    parents: Int[Tensor, "P+1 2"]
+    """Numbers of the two parents; -1 for the first generation."""
+    born: Int[Tensor, "P+1"]
+    """Generation in which the member was made."""
+    made: int
+    """Members made so far: the next one's number."""
+
+
+def first_generation(members: int, device: torch.device) -> Lineage:
+    """Members without parents, and no champion."""
+    ids = torch.arange(members + 1, device=device)
+    ids[members] = -1
+    return Lineage(
+        ids=ids,
+        parents=torch.full((members + 1, 2), -1, device=device),
+        born=torch.zeros(members + 1, dtype=torch.int64, device=device),
+        made=members,
+    )
+
+
+def inherit_(lineage: Lineage, descent: Descent, generation: int) -> None:
+    """Enter the members that are made after `generation`."""
+    slots = descent.replaced.nonzero().squeeze(1)
+    parents = torch.stack([lineage.ids[descent.first[slots]], lineage.ids[descent.second[slots]]], dim=1)
+    lineage.parents[slots] = parents
+    lineage.ids[slots] = lineage.made + torch.arange(len(slots), device=slots.device)
+    lineage.born[slots] = generation + 1
+    lineage.made += len(slots)
+
+
+@state
+class Schedule:
+    """The mutation's size now, and the values that decide it."""
+
+    rate: float
+    deviation: float
+    best: Float[Tensor, "R+1"]
+    """Best validation value of the last generations, newest last; -inf before there were any."""
+
+
+def improved(best: Float[Tensor, "R+1"], least: float) -> bool:
+    """Whether the newest value beats the oldest kept one by `least` of its size; true until the history is full."""
+    oldest, newest = float(best[0]), float(best[1:].max())
+    return not math.isfinite(oldest) or newest - oldest >= least * abs(oldest)
+
+
+def adapt_(schedule: Schedule, value: float, config: EvolutionConfig) -> bool:
+    """Record this generation's best validation value and set the mutation's size. Returns True on a plateau."""
+    schedule.best[:-1] = schedule.best[1:].clone()
+    schedule.best[-1] = value
+    if improved(schedule.best, config.plateau_improvement):
+        schedule.rate, schedule.deviation = config.mutation_rate, config.mutation_deviation
+        return False
+    schedule.rate = min(schedule.rate * config.plateau_factor, config.mutation_rate_max)
+    schedule.deviation = min(schedule.deviation * config.plateau_factor, config.mutation_deviation_max)
+    return True
 
 
 def build_schedule(config: EvolutionConfig) -> Schedule:
@@ -86,3 +149,35 @@ def evolve_(
         forget_((adam.exp_avg, adam.exp_avg_sq, adam.steps), descent)
     inherit_(lineage, descent, generation)
     return plateau
+
+
+def cross_(block: Float[Tensor, "P+1 n"], descent: Descent) -> None:
+    """Write each replaced member's row as the blend of its parents' rows; the last row is the champion, kept.
+
+    All parents are read before any row is written, so a replaced member can still be a parent.
+    """
+    slots = descent.replaced.nonzero().squeeze(1)
+    first, second = block[descent.first[slots]], block[descent.second[slots]]
+    block[slots] = torch.lerp(second, first, descent.blend[slots].to(block.dtype).unsqueeze(1))
+
+
+def mutate_(
+    block: Float[Tensor, "P+1 n"], descent: Descent, *, rate: float, deviation: float, rng: torch.Generator
+) -> None:
+    """Add N(0, deviation) to each weight of a mutant with probability `rate`, one member at a time."""
+    for slot in descent.mutated.nonzero().squeeze(1).unbind():
+        row = block[slot]
+        change = torch.randn(row.shape, generator=rng, device=row.device, dtype=row.dtype)
+        chosen = torch.rand(row.shape, generator=rng, device=row.device) < rate
+        block[slot] = torch.addcmul(row, change, chosen.to(row.dtype), value=deviation)
+
+
+def forget_(moments: Iterable[Tensor], descent: Descent) -> None:
+    """Zero what an optimiser remembers of the replaced members: tensors [P] or [P, n]."""
+    for moment in moments:
+        moment[descent.replaced] = 0
+
+
+def crown_(block: Float[Tensor, "P+1 n"], member: int) -> None:
+    """Copy a member's row to the champion's slot, the last."""
+    block[-1].copy_(block[member])

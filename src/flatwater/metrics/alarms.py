@@ -11,7 +11,7 @@ from itertools import groupby
 from math import isfinite, isnan
 from typing import Literal
 
-from flatwater.metrics.record import Metrics
+from flatwater.metrics.sinks import Metrics
 
 Kind = Literal["not finite", "skipped steps", "constant policy", "never trades", "refused orders", "threads wait"]
 

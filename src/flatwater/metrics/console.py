@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from flatwater.metrics.figures import short_duration, short_number
-from flatwater.metrics.record import Metrics
+from flatwater.metrics.sinks import Metrics
 
 ROWS_PER_HEADER = 20
 REFRESH_SECONDS = 0.1

@@ -1,9 +1,15 @@
 """Where a round's numbers go: a file, TensorBoard, a terminal. One call a round, so a sink may be slow but not leak."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from flatwater.metrics.record import Metrics
+Metrics = Mapping[str, float]
+"""A round's numbers by name, such as `{"fitness/mean": 3.2, "time/learn": 11.4, "memory/resident": 412_000_256}`.
+
+`fitness/*` and `validation/*` are in points of reward, `train/*` are losses and gradient norms, `time/*` seconds by
+phase, `buffer/fill` and `trades/win_rate` shares of 1, `memory/*` bytes, and `system/*` what other tools show under
+these names. A number that a round does not have is left out; NaN means that arithmetic went wrong, and raises an alarm.
+"""
 
 
 class Sink(Protocol):

@@ -18,7 +18,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
 from flatwater.errors import RunError
-from flatwater.metrics.record import Metrics
+from flatwater.metrics.sinks import Metrics
 from flatwater.storage.directory import telling
 
 _NUMBER = re.compile(r"events\.out\.tfevents\.(\d+)\.")

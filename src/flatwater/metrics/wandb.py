@@ -16,7 +16,7 @@ from wandb.errors import CommError
 
 from flatwater.errors import ConfigError
 from flatwater.metrics.config import WandbConfig
-from flatwater.metrics.record import Metrics
+from flatwater.metrics.sinks import Metrics
 from flatwater.storage.directory import write_object
 
 ID = "run-id.txt"

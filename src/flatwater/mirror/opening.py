@@ -4,10 +4,11 @@ import json
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.errors import RunError
-from flatwater.mirror.absent import MirrorLike, Unmirrored
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import GRACE_SECONDS, Mirror
 from flatwater.rundir.events import Voice
@@ -16,6 +17,46 @@ from flatwater.storage.content import MOST_BYTES, fitted, parsed
 from flatwater.storage.directory import read_whole, write_object
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import QUICK, open_objects
+
+
+class MirrorLike(Protocol):
+    """What a run needs of its mirror, and what it gets where there is none."""
+
+    def spared(self) -> frozenset[Path]:
+        """Manifests of checkpoints that must not be removed now."""
+        return frozenset()
+
+    def offer(self, manifest: Path) -> None:
+        """A checkpoint is on the disk."""
+
+    def news(self) -> list[str]:
+        """What happened since the last call, in whole sentences."""
+        return []
+
+    def line(self) -> str:
+        """How it stands, for the terminal; empty where there is no mirror."""
+        return ""
+
+    def metrics(self) -> dict[str, float]:
+        """The same as numbers."""
+        return {}
+
+    def held(self) -> dict[str, int]:
+        """Bytes that sending holds, by owner."""
+        return {}
+
+    def unhurried(self) -> None:
+        """The run has finished: what is left may take its time."""
+
+
+class Unmirrored(MirrorLike):
+    """A run without a mirror."""
+
+    def offer(self, manifest: Path) -> None:
+        """Stays where it is."""
+
+    def unhurried(self) -> None:
+        """There is nothing left."""
 
 
 def place_of(url: str, folder: RunFolder) -> tuple[str, str]:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from flatwater.checkpoints.catalogue import list_checkpoints, verify
+from flatwater.checkpoints.catalogue import list_checkpoints, remove_checkpoints, verify
 from flatwater.checkpoints.intact import glance
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import is_intact, missing, read_remote, shard_name, stored
-from flatwater.checkpoints.retention import remove_checkpoints
 from flatwater.errors import CheckpointError, FlatwaterError
 from flatwater.mirror.download import no_run
 from flatwater.rundir.layout import locked, open_folder

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.checkpoints.catalogue import kept, list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import (
@@ -22,7 +22,6 @@ from flatwater.checkpoints.remote import (
     shard_name,
     stored,
 )
-from flatwater.checkpoints.retention import kept
 from flatwater.errors import ConfigError, RunError
 from flatwater.rundir.layout import RunFolder
 from flatwater.storage.claims import RENEW_SECONDS, Lock, LockedError, new_token, take

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.recipe import Recipe
 from flatwater.reports.chart import Chart, Grid
-from flatwater.rundir.findings import GRAVE, headline
+from flatwater.rundir.statements import GRAVE, headline
 from flatwater.units import format_bytes
 
 

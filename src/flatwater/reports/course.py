@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from flatwater.metrics.reader import known
+from flatwater.metrics.jsonl import known
 from flatwater.recipe import Recipe
 from flatwater.reports.blocks import Block, Heading, Paragraph, missing, result_table
 from flatwater.reports.chart import Axis, Bars, Chart, Line, Picture, round_axis

@@ -32,8 +32,7 @@ from flatwater.reports.memory_charts import (
     unaccounted_chart,
 )
 from flatwater.reports.records import RunRecords
-from flatwater.rundir.findings import GRAVE
-from flatwater.rundir.statements import DEPTH, held_against
+from flatwater.rundir.statements import DEPTH, GRAVE, held_against
 from flatwater.units import format_bytes, format_duration, short_bytes
 
 ROUNDS_OF_PACE = 8

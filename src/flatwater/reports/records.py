@@ -15,15 +15,14 @@ from flatwater.checkpoints.manifest import Manifest
 from flatwater.config.toml import read_toml
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
+from flatwater.metrics.jsonl import read_metrics
 from flatwater.metrics.lines import read_records, thinned
-from flatwater.metrics.reader import read_metrics
 from flatwater.recipe import Recipe, recipe_of, rounds_of
 from flatwater.reports.chart import MOST_POINTS
-from flatwater.rundir.findings import finding_of, newest
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import state_of
 from flatwater.rundir.results import EQUITY, LIVES, PRICES, TRADES, read_result, read_table
-from flatwater.rundir.statements import LedgerLine, alarms_of, line_of, read_plan
+from flatwater.rundir.statements import LedgerLine, alarms_of, finding_of, line_of, newest, read_plan
 
 
 @dataclass(frozen=True, kw_only=True)

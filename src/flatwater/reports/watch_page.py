@@ -13,7 +13,7 @@ from flatwater.reports.blocks import Block, Listing, Paragraph, Piece, Section, 
 from flatwater.reports.chart import Axis, Chart, Line, unit_of
 from flatwater.reports.document import document
 from flatwater.reports.watch_records import Series, WatchRecords
-from flatwater.rundir.findings import GRAVE
+from flatwater.rundir.statements import GRAVE
 from flatwater.units import format_bytes, format_duration, short_bytes
 
 MOST_LETTERS = 60

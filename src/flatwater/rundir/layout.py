@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flatwater.config.toml import dumps_config
 from flatwater.errors import RunError
-from flatwater.metrics.reader import read_metrics
+from flatwater.metrics.jsonl import read_metrics
 from flatwater.storage.directory import named, same_folder, telling, telling_that_it_is_gone, write_object
 
 RUNS = Path("runs")

@@ -13,8 +13,7 @@ from typing import Any
 
 from flatwater.config.toml import read_toml
 from flatwater.errors import ConfigError, FlatwaterError, RunError
-from flatwater.metrics.jsonl import is_number
-from flatwater.metrics.reader import read_metrics
+from flatwater.metrics.jsonl import is_number, read_metrics
 from flatwater.printable import shown
 from flatwater.recipe import Recipe, recipe_of, rounds_of
 from flatwater.regular import open_regular

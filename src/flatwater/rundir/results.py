@@ -1,4 +1,4 @@
-"""What a run leaves at its end, read back and checked: a person may have edited it, or a disk spoiled it."""
+"""Results and tables of a run: a person may have edited them, or a disk spoiled them, so they are checked when read."""
 
 import io
 from collections.abc import Iterable, Mapping
@@ -11,9 +11,11 @@ from flatwater.printable import shown
 from flatwater.recipe import Recipe
 from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.storage.content import parsed
+from flatwater.storage.directory import write_object
 
 if TYPE_CHECKING:  # a list of runs reads results, and is to be there at once
     import polars as pl
+
 
 EQUITY = {"date": False, "champion": True}
 TRADES = {"entry_date": False, "gain": True}
@@ -91,3 +93,14 @@ def _require_columns(found: "pl.DataFrame", columns: Mapping[str, bool]) -> None
 
 def _damaged(path: Path, fault: BaseException) -> RunError:
     return RunError(f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew.")
+
+
+def write_frame(frame: "pl.DataFrame", path: Path) -> None:
+    """Write a table as Parquet, atomically.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    content = io.BytesIO()
+    frame.write_parquet(content)
+    write_object(path, content.getbuffer())

@@ -1,4 +1,4 @@
-"""The plan of a run, whatever it trains: the run's own build on torch's meta device, and its phases tried out there.
+"""What comes before a run of any kind: its settings looked over; its plan, built and tried out on torch's meta device.
 
 Nothing is allocated for it. The state's bytes are exact. A phase's transients are estimated from the highest sum of
 tensors alive at once while the phase runs on the meta device; the ledger of the run says what a phase really took.
@@ -6,8 +6,9 @@ tensors alive at once while the phase runs on the meta device; the ledger of the
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,8 +17,12 @@ from flatwater.memory.planner import Plan, grouped, told
 from flatwater.memory.probes.fork import in_fork
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.process import resident_bytes
+from flatwater.mirror.opening import names_at
 from flatwater.mirror.uploader import OWNER
+from flatwater.recipe import find_recipe
 from flatwater.runs.config import RunConfig
+from flatwater.runs.event_command import check_command
+from flatwater.runs.trackers import check_trackers
 from flatwater.storage.sending import QUEUE_BYTES
 from flatwater.units import format_bytes
 
@@ -129,3 +134,34 @@ def allocated(build: Callable[[], T], plan: Plan) -> T:
         if "allocate memory" not in str(refused):
             raise
         raise MemoryLimitError(f"the system refuses the memory of the run. {told(plan)}") from refused
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A configuration that a run can start with."""
+
+    config: Any
+    """A RunConfig of any kind, as it is kept."""
+    taken: frozenset[str]
+    """Names of the runs that lie below its mirror's URL."""
+
+
+def check_settings(config: Any) -> Checked:  # noqa: ANN401  (a RunConfig of any kind)
+    """Look over what is asked of this machine and of others; data and memory are looked at where the run is planned.
+
+    Raises:
+        ConfigError: a tracker is not installed, --on-event names no program, or the mirror's URL is none or refuses.
+    """
+    check_trackers(config)
+    check_command(config.on_event)
+    return Checked(find_recipe(config.trainer).prepare(config), names_at(config.mirror))
+
+
+def checked_plan(config: Any) -> tuple[Checked, Plan]:  # noqa: ANN401  (same)
+    """The same, and what a run would hold; nothing is allocated.
+
+    Raises:
+        FlatwaterError: no run could start with it. That it does not fit into memory is for the caller to say.
+    """
+    checked = check_settings(config)
+    return checked, find_recipe(config.trainer).plan(checked.config)

@@ -1,7 +1,8 @@
-"""What the loop reports to: console, metrics, ledger, checkpoints, alarms and signals of one run."""
+"""What the loop reports to: console, metrics, ledger, checkpoints, alarms, signals and costs of phases of one run."""
 
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,24 +14,75 @@ from rich.text import Text
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.ledger import Effort
+from flatwater.memory.probes.mappings import footprint, peak_bytes, reset_peak
 from flatwater.metrics.alarms import Alarm, by_kind, news_, tell, waiting_threads
 from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import Sink, write_all
-from flatwater.mirror.absent import MirrorLike
+from flatwater.mirror.opening import MirrorLike
 from flatwater.recipe import find_recipe
 from flatwater.rundir.events import Voice
-from flatwater.rundir.findings import headline
 from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.statements import headline
 from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
 from flatwater.runs.fingerprint import facts, versions
 from flatwater.runs.machine import release_freed_memory
-from flatwater.runs.phase_timing import Efforts, steps_per_second
 from flatwater.runs.profiling import Profiler
 from flatwater.runs.run import Run
 from flatwater.runs.signals import Stop
 from flatwater.runs.trackers import held_bytes, open_trackers
+
+
+@dataclass
+class Efforts:
+    """Counts between two moments to the phase that was at work; one for each process that trains a run."""
+
+    spent: dict[str, Effort] = field(default_factory=dict)
+    """By phase, since `take_`."""
+    wall: float = field(default_factory=time.monotonic)
+    cpu: float = field(default_factory=time.process_time)
+    resident: int = field(default_factory=lambda: footprint().resident)
+    highest: int = field(default_factory=lambda: peak_bytes() or 0)
+    """The most that was ever resident, from before the first phase on; 0 where nobody counts it."""
+    counts_peaks: bool = field(default_factory=reset_peak)
+
+    def count_(self, phase: str, *, ends: bool = True) -> None:
+        """Add what was spent since the last call, as one step of the phase.
+
+        Args:
+            phase: what was at work.
+            ends: whether this was its last step of the round: then its peak is read, and the next phase's begins.
+        """
+        wall, cpu = time.monotonic(), time.process_time()
+        before = self.spent.get(phase, Effort(0.0, 0.0, 0, None))
+        self.spent[phase] = Effort(
+            seconds=before.seconds + wall - self.wall,
+            cpu_seconds=before.cpu_seconds + cpu - self.cpu,
+            steps=before.steps + 1,
+            peak=self._peak_() if ends else before.peak,
+        )
+        self.wall, self.cpu = wall, cpu
+
+    def take_(self) -> dict[str, Effort]:
+        """The phases since the last call, and begin anew."""
+        taken, self.spent = self.spent, {}
+        return taken
+
+    def _peak_(self) -> int | None:
+        reached = peak_bytes() if self.counts_peaks else None
+        above = None if reached is None else max(0, reached - self.resident)
+        self.resident = footprint().resident
+        self.highest = max(self.highest, reached or 0)
+        reset_peak()
+        return above
+
+
+def steps_per_second(efforts: Mapping[str, Effort], phases: Iterable[str]) -> float:
+    """Steps of the loop in these phases over the seconds that they took; 0 where no time was measured."""
+    spent = [efforts[name] for name in phases if name in efforts]
+    seconds = sum(effort.seconds for effort in spent)
+    return sum(effort.steps for effort in spent) / seconds if seconds else 0.0
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,21 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from flatwater.checkpoints.facts import differences
-from flatwater.checkpoints.manifest import Manifest
+from flatwater.checkpoints.manifest import Manifest, differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
 from flatwater.config.toml import from_mapping, read_toml
 from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
-from flatwater.mirror.absent import MirrorLike
 from flatwater.mirror.download import fetch_run
-from flatwater.mirror.opening import mirrored
+from flatwater.mirror.opening import MirrorLike, mirrored
 from flatwater.recipe import find_recipe, recipe_of
 from flatwater.rundir.events import Listener, RunLog, Voice
 from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
-from flatwater.runs.checking import check_settings
 from flatwater.runs.event_command import EventCommand, check_command
 from flatwater.runs.fingerprint import changes, facts, versions
 from flatwater.runs.machine import keep_freed_memory, use_threads
+from flatwater.runs.planning import check_settings
 from flatwater.runs.profiling import check_profiled
 from flatwater.runs.recorder import Round, build_watcher
 from flatwater.runs.run import Run

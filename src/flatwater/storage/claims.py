@@ -20,7 +20,6 @@ from flatwater.errors import ConfigError, RunError
 from flatwater.printable import shown
 from flatwater.storage.content import fitted, parsed
 from flatwater.storage.objects import Objects
-from flatwater.storage.processes import started
 from flatwater.units import format_duration
 
 LOCK = "lock.json"
@@ -233,3 +232,26 @@ def _content(token: str) -> bytes:
     pid, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
     mine = Holder(token, socket.gethostname(), _boot(), pid, now, started(pid) if _boot() else None, __version__)
     return json.dumps(asdict(mine), indent=1).encode() + b"\n"
+
+
+def started(pid: int) -> int | None:
+    """Ticks from the start of the machine to that of the process; None where no such process lives.
+
+    Raises:
+        PermissionError: it lives and belongs to another user, and the system hides it from this one.
+    """
+    try:
+        about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        _require_hidden_from_nobody(pid)
+        return None
+    # The name of a program, in parentheses, may have spaces and parentheses; the third field and those after it follow.
+    state, *fields = about.rpartition(")")[2].split()
+    return None if state in "ZX" else int(fields[18])
+
+
+def _require_hidden_from_nobody(pid: int) -> None:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return

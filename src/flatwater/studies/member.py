@@ -17,8 +17,8 @@ from flatwater.recipes.erl.plan import plan_erl
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.looks import log_look
-from flatwater.runs.checking import check_settings
 from flatwater.runs.machine import find_device, use_threads
+from flatwater.runs.planning import check_settings
 from flatwater.runs.session import read_config, restore_run
 from flatwater.studies.folds import Fold, configured, find_folds
 from flatwater.sweeps.trial import answer_, train

@@ -13,7 +13,7 @@ from flatwater.memory.probes.process import free_cores
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.studies.config import MOST_FOLDS, StudyConfig, read_seeds
-from flatwater.studies.folder import StudyFolder
+from flatwater.studies.records import StudyFolder
 from flatwater.sweeps.opening import differences
 from flatwater.sweeps.process import ask
 from flatwater.units import format_bytes

@@ -32,7 +32,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import EQUITY, read_result, read_table
 from flatwater.studies.config import StudyConfig
 from flatwater.studies.deflated import Deflated, deflated_sharpe
-from flatwater.studies.folder import StudyFolder
+from flatwater.studies.records import StudyFolder
 
 EQUAL_WEIGHT = "equal weight"
 BOOTSTRAP_SEED = 0

@@ -1,4 +1,4 @@
-"""What `flatwater study` left in its folder, read back and checked, and the rows of its tables."""
+"""The folder of a study: where its settings and runs are, and its result, read back, checked and as rows of tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,55 @@ from flatwater.errors import RunError
 from flatwater.metrics.jsonl import is_number
 from flatwater.printable import shown
 from flatwater.regular import RESULT_BYTES, read_regular
+from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import EQUITY, read_table
 from flatwater.storage.content import parsed
-from flatwater.studies.folder import StudyFolder
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """The files of one study. Its runs are run folders, so `flatwater runs STUDY` lists them."""
+
+    path: Path
+
+    @property
+    def base(self) -> Path:
+        """The configuration that all runs share, apart from fold and seed."""
+        return self.path / "base.toml"
+
+    @property
+    def study(self) -> Path:
+        """Folds, seeds, and what is in the panel."""
+        return self.path / "study.toml"
+
+    @property
+    def result(self) -> Path:
+        """The pooled result, and a row for each fold."""
+        return self.path / "study.json"
+
+    @property
+    def equity(self) -> Path:
+        """Pooled equity of the champions and the yardsticks."""
+        return self.path / "equity.parquet"
+
+    @property
+    def picture(self) -> Path:
+        """The study in one picture."""
+        return self.path / "study.png"
+
+    @property
+    def report(self) -> Path:
+        """The study as one page."""
+        return self.path / "report.html"
+
+    def run(self, fold: int, seed: int) -> RunFolder:
+        """The run of one fold and seed."""
+        return RunFolder(self.path / f"fold-{fold:02}-seed-{seed}")
+
+    def log(self, fold: int, seed: int) -> Path:
+        """What it said."""
+        return self.path / "logs" / f"fold-{fold:02}-seed-{seed}.txt"
+
 
 Rows = tuple[Sequence[str], Sequence[Sequence[str]], int]
 """Titles, rows, and how many columns on the left hold words."""

@@ -25,9 +25,9 @@ from flatwater.rundir.results import read_result
 from flatwater.runs.config import mirrored_below
 from flatwater.runs.signals import Stop, stop_on_signals
 from flatwater.storage.directory import write_object
-from flatwater.studies.folder import StudyFolder
 from flatwater.studies.folds import Fold, configured, cut
 from flatwater.studies.opening import Opened, Order, opened
+from flatwater.studies.records import StudyFolder
 from flatwater.sweeps.process import Crew, Ending, Job, train
 from flatwater.units import format_duration
 
@@ -224,7 +224,7 @@ def write_study(found: Opened, members: Sequence[Member], failed: Mapping[str, s
     Raises:
         RunError: the folder cannot be written, or a run's file is damaged.
     """
-    from flatwater.rundir.tables import write_frame  # noqa: PLC0415
+    from flatwater.rundir.results import write_frame  # noqa: PLC0415
     from flatwater.studies.pooling import as_json, equity_frame, pool  # noqa: PLC0415  (torch: runs end first)
 
     folder, setup = found.folder, found.setup

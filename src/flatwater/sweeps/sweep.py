@@ -22,9 +22,8 @@ from flatwater.recipe import find_recipe
 from flatwater.rundir.layout import RunFolder, locked
 from flatwater.runs.config import mirrored_below
 from flatwater.runs.signals import Stop, stop_on_signals
-from flatwater.sweeps.folder import SweepFolder
+from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
 from flatwater.sweeps.opening import Opened, Order, opened
-from flatwater.sweeps.outcome import SweepOutcome, write_outcome
 from flatwater.sweeps.process import PROGRAM, Crew, Ending, Job, train
 from flatwater.sweeps.space import configured
 from flatwater.sweeps.study import Study, number_of, open_study

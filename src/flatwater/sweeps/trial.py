@@ -18,7 +18,7 @@ from typing import Any
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import FlatwaterError
 from flatwater.recipe import find_recipe
-from flatwater.runs.checking import checked_plan
+from flatwater.runs.planning import checked_plan
 from flatwater.runs.session import resume, start
 from flatwater.terminal import WIDTH, Terminal, lasting
 

@@ -12,14 +12,12 @@ from statistics import median
 from flatwater.config.toml import read_toml
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
-from flatwater.metrics.jsonl import Record
+from flatwater.metrics.jsonl import Record, require_numbers
 from flatwater.metrics.lines import Tail, appended_, restarted_
-from flatwater.metrics.reader import require_numbers
 from flatwater.recipe import Recipe, recipe_of, rounds_of
-from flatwater.rundir.findings import finding_of
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import state_of
-from flatwater.rundir.statements import LedgerLine, alarms_of, line_of, read_plan
+from flatwater.rundir.statements import LedgerLine, alarms_of, finding_of, line_of, read_plan
 
 HISTORY = 512
 """Rounds of which the curves are drawn."""

@@ -10,8 +10,19 @@ from rich.text import Text
 
 from flatwater.memory.planner import grouped
 from flatwater.metrics.figures import short_duration, short_number
-from flatwater.rundir.findings import GRAVE, headline
-from flatwater.rundir.statements import BASE, DEPTH, FILES, REST, SLACK, LedgerLine, listed, parts, rate
+from flatwater.rundir.statements import (
+    BASE,
+    DEPTH,
+    FILES,
+    GRAVE,
+    REST,
+    SLACK,
+    LedgerLine,
+    headline,
+    listed,
+    parts,
+    rate,
+)
 from flatwater.tui.follow import Followed, seconds_left
 from flatwater.units import format_bytes, short_bytes
 

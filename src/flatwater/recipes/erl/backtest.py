@@ -18,7 +18,7 @@ from flatwater.printable import shown
 from flatwater.recipes.erl.result import equity_frame, score_as_json, write_json
 from flatwater.recipes.erl.score import Contest, score_champion
 from flatwater.rundir.looks import log_look
-from flatwater.rundir.tables import write_frame
+from flatwater.rundir.results import write_frame
 from flatwater.trainers.erl.setup import build_setup
 
 if TYPE_CHECKING:

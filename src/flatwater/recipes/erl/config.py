@@ -3,8 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 from flatwater.config.bounds import Bounds, Number, Workers
-from flatwater.config.declare import config
-from flatwater.config.given import refuse_given
+from flatwater.config.declare import config, refuse_given
 from flatwater.errors import require
 from flatwater.runs.config import RunConfig, check_run
 from flatwater.trainers.erl.config import ErlConfig, replay_capacity

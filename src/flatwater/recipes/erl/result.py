@@ -13,7 +13,7 @@ from flatwater.metrics.figures import finite
 from flatwater.panel.panel import Panel
 from flatwater.recipes.erl.score import Score
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.tables import write_frame
+from flatwater.rundir.results import write_frame
 from flatwater.runs.fingerprint import versions
 from flatwater.storage.directory import write_object
 from flatwater.trainers.erl.round import ErlTrainer

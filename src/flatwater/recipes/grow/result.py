@@ -9,7 +9,7 @@ from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
 from flatwater.metrics.figures import finite
 from flatwater.recipes.grow.score import Score, score_policy
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.tables import write_frame
+from flatwater.rundir.results import write_frame
 from flatwater.runs.fingerprint import versions
 from flatwater.storage.directory import write_object
 from flatwater.trainers.grow.round import GrowTrainer

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from flatwater.metrics.reader import known
+from flatwater.metrics.jsonl import known
 from flatwater.recipe import ShownTable
 from flatwater.reports.blocks import Block, Heading, Paragraph, Table, missing, result_table
 from flatwater.reports.chart import Axis, Bars, Chart, Line, Picture, round_axis

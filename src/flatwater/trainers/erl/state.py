@@ -8,9 +8,7 @@ from torch import Tensor
 from flatwater.algorithms.api import Members, Setting
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import Simulator, build_simulator
-from flatwater.evolution.generation import build_schedule
-from flatwater.evolution.lineage import Lineage, first_generation
-from flatwater.evolution.schedule import Schedule
+from flatwater.evolution.generation import Lineage, Schedule, build_schedule, first_generation
 from flatwater.replay.rows import RowReplay, Transitions, build_rows, build_transitions
 from flatwater.state.tree import derived, state
 from flatwater.trainers.erl.config import replay_capacity

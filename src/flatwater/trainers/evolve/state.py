@@ -10,9 +10,7 @@ from torch import Tensor
 
 from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, find_algorithm
 from flatwater.envs.world import Spaces
-from flatwater.evolution.generation import build_schedule
-from flatwater.evolution.lineage import Lineage, first_generation
-from flatwater.evolution.schedule import Schedule
+from flatwater.evolution.generation import Lineage, Schedule, build_schedule, first_generation
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.ring import Ring, build_ring
 from flatwater.state.random import generator
