@@ -26,7 +26,13 @@ def test_evaluating_again_gives_the_result_of_the_run(train: Train, capsys: pyte
     run = train("run", "--rounds", "2")
     before = {path.name for path in run.iterdir()}
     assert evaluated(run, capsys) == json.loads((run / "result.json").read_text())
-    assert {path.name for path in run.iterdir()} == before, "nothing is written, and no look at the holdout is logged"
+    assert {path.name for path in run.iterdir()} == before, "no look at the holdout is logged"
+    result = (run / "result.json").read_bytes()
+    for name in ("result.json", "equity.parquet", "trades.parquet"):
+        (run / name).unlink()  # as of a run that was stopped
+    assert evaluated(run, capsys) == json.loads(result)
+    assert (run / "result.json").read_bytes() == result
+    assert {path.name for path in run.iterdir()} == before
 
 
 def test_each_look_at_the_holdout_is_logged_before_it_is_taken(
@@ -52,6 +58,14 @@ def test_each_look_at_the_holdout_is_logged_before_it_is_taken(
     assert (result["split"], result["days"]) == ("holdout", 40)
     assert (result["first_day"], result["last_day"]) == (str(dates[-40]), str(dates[-1]))
     assert walked["last_day"] < result["first_day"]
+    kept = json.loads((run / "holdout.json").read_text())
+    assert {name: kept[name] for name in result} == result
+    equity = pl.read_parquet(run / "holdout_equity.parquet")["champion"]
+    assert equity[-1] / equity[0] - 1 == pytest.approx(result["traders"]["champion"]["total_return"], rel=1e-5)
+    assert len(pl.read_parquet(run / "holdout_trades.parquet")) == result["traders"]["champion"]["trades"]
+    assert main(["report", str(run)]) == 0
+    assert "holdout days" in (run / "report.html").read_text()
+    assert json.loads((run / "result.json").read_text()) == walked
     assert result["traders"] != walked["traders"]
 
 

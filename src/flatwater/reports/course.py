@@ -38,6 +38,15 @@ def _learning(run: RunRecords) -> Iterator[Block]:
     yield Heading(run.recipe.title.format(**run.result))
     yield result_table(run.recipe, run.result)
     yield Paragraph(f"{run.result.get('verdict', '')} Note: {run.result['note']}.".strip(), "reading")
+    yield from holdout_blocks(run)
+
+
+def holdout_blocks(run: RunRecords) -> Iterator[Block]:
+    """The result on the holdout, of the last look; nothing where nobody has looked at it."""
+    if run.holdout is not None:
+        yield Heading(run.recipe.title.format(**run.holdout))
+        yield result_table(run.recipe, run.holdout)
+        yield Paragraph(f"{run.holdout.get('verdict') or ''} Note: {run.holdout['note']}.".strip(), "reading")
 
 
 def course_chart(run: RunRecords) -> Chart:

@@ -51,6 +51,9 @@ class RunRecords:
     """With their rounds."""
     result: dict[str, Any] | None
     equity: pl.DataFrame | None
+    holdout: dict[str, Any] | None
+    """The result on the holdout, of the last look."""
+    holdout_equity: pl.DataFrame | None
     trades: pl.DataFrame | None
     prices: pl.DataFrame | None
     """A date, and the closes of some of the traded instruments."""
@@ -94,6 +97,8 @@ def read_run(path: Path) -> RunRecords:
         ],
         result=read_result(folder.result, recipe),
         equity=read_table(folder.equity, EQUITY),
+        holdout=read_result(folder.holdout, recipe),
+        holdout_equity=read_table(folder.holdout_equity, EQUITY),
         trades=read_table(folder.trades, TRADES),
         prices=read_table(folder.prices, PRICES),
         lives=read_table(folder.lives, LIVES),

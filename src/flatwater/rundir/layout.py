@@ -109,8 +109,13 @@ class RunFolder:
 
     @property
     def holdout(self) -> Path:
-        """A fold's champion against the baselines on the holdout days: what a study pools."""
+        """What was trained against the baselines on the holdout, which nothing was chosen on."""
         return self.base / "holdout.json"
+
+    @property
+    def holdout_trades(self) -> Path:
+        """The champion's trades on the holdout days."""
+        return self.base / "holdout_trades.parquet"
 
     @property
     def holdout_equity(self) -> Path:

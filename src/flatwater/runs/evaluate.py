@@ -1,5 +1,6 @@
 """Score a run's champion again, on walk-forward or holdout days; every look at the holdout is logged."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from flatwater.mirror.download import at_hand, send_back
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.looks import log_look
 from flatwater.runs.machine import use_threads
+from flatwater.runs.run import Run
 from flatwater.runs.session import changed, read_config, restore_run
 from flatwater.storage.objects import is_url
 
@@ -50,9 +52,26 @@ def _evaluate(
     composed, manifest = restore_run(config, folder, say)
     if why := composed.too_early():
         raise RunError(f"{run}: {why}. Resume the run first.")
-    if holdout:
-        said = log_look(folder, manifest.round)
-        if is_url(run):
-            send_back(str(run), folder, folder.looks)
-        say(said)
-    return composed.score(holdout=holdout)
+    if not holdout:
+        return _result(composed, folder, say)
+    said = log_look(folder, manifest.round)
+    if is_url(run):
+        send_back(str(run), folder, folder.looks)
+    say(said)
+    found = composed.write_holdout(folder)
+    if is_url(run):
+        for file in (folder.holdout_equity, folder.holdout_trades, folder.holdout):
+            if file.is_file():
+                send_back(str(run), folder, file)
+    return found
+
+
+def _result(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
+    """What a finished run leaves, written for one that was stopped as well; a folder that cannot be written is left."""
+    try:
+        composed.write_result(folder)
+    except RunError as fault:
+        say(f"the result is not kept: {fault}")
+        return composed.score(holdout=False)
+    found: dict[str, Any] = json.loads(folder.result.read_bytes())
+    return found

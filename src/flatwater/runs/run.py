@@ -97,3 +97,13 @@ class Run(ABC):
             RunError: the disk is full or the folder read-only.
         """
         write_object(folder.result, json.dumps(self.score(holdout=False), indent=1).encode() + b"\n")
+
+    def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
+        """The same on data that nothing was chosen on. Returns the result.
+
+        Raises:
+            RunError: the disk is full or the folder read-only.
+        """
+        found = self.score(holdout=True)
+        write_object(folder.holdout, json.dumps(found, indent=1).encode() + b"\n")
+        return found

@@ -41,7 +41,8 @@ def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: 
 
 
 def write_holdout(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
-    """The same of the holdout days, as a study pools them; holdout.json last, so that it is whole."""
+    """The same of the holdout days; a study pools them. holdout.json comes last, so that the others are there."""
+    write_frame(pl.DataFrame(score.trades), folder.holdout_trades)
     write_frame(equity_frame(panel, score), folder.holdout_equity)
     write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
 

@@ -122,9 +122,11 @@ class ErlRun(Run):
         """Play the walk-forward days; write result.json, trades and equity."""
         write_result(self.panel, *self._scored(holdout=False), folder)
 
-    def write_holdout(self, folder: RunFolder) -> None:
-        """Play the holdout days; write what a study pools."""
-        write_holdout(self.panel, *self._scored(holdout=True), folder)
+    def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
+        """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
+        score, found = self._scored(holdout=True)
+        write_holdout(self.panel, score, found, folder)
+        return found
 
     def _scored(self, *, holdout: bool) -> tuple[Score, dict[str, Any]]:
         setup, run = self.setup, self.trainer.run

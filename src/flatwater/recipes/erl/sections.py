@@ -25,7 +25,7 @@ from flatwater.reports.chart import (
     largest,
     round_axis,
 )
-from flatwater.reports.course import Metrics, Sections, shares
+from flatwater.reports.course import Metrics, Sections, holdout_blocks, shares
 from flatwater.reports.records import RunRecords
 
 TRADERS = {
@@ -86,6 +86,9 @@ def trading(run: RunRecords) -> Iterator[Block]:
     yield result_table(run.recipe, result)
     days = f"{result['first_day']} to {result['last_day']}, {result['days']} days"
     yield Paragraph(f"{days}. {result.get('verdict', '')} Note: {result['note']}.", "reading")
+    if run.holdout is not None and run.holdout_equity is not None and len(run.holdout_equity):
+        yield equity_chart(run.holdout_equity, "holdout")
+    yield from holdout_blocks(run)
 
 
 def behaviour(run: RunRecords) -> Iterator[Block]:

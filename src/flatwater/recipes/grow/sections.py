@@ -8,7 +8,7 @@ import polars as pl
 
 from flatwater.reports.blocks import Block, Paragraph, missing, result_table
 from flatwater.reports.chart import Axis, Band, Bars, Chart, Grid, Line, Mark, Picture, Spans, round_axis
-from flatwater.reports.course import JUDGED, Sections, returns_lines, shares
+from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, shares
 from flatwater.reports.records import RunRecords
 
 PLAYERS = {"heuristic": "--buy-and-hold", "wait": "--equal-weight", "random": "--random"}
@@ -66,6 +66,7 @@ def growth(run: RunRecords) -> Iterator[Block]:
     yield result_table(run.recipe, run.result)
     episodes = f"{run.result['episodes']} {run.result['split']} episodes of {run.result['steps']} steps"
     yield Paragraph(f"{episodes}; seeds per episode. Note: {run.result['note']}.", "reading")
+    yield from holdout_blocks(run)
     if run.lives is not None and len(run.lives):
         yield lives_grid(run.lives)
 

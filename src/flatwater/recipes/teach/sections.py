@@ -8,7 +8,7 @@ from flatwater.metrics.jsonl import known
 from flatwater.recipe import ShownTable
 from flatwater.reports.blocks import Block, Heading, Paragraph, Table, missing, result_table
 from flatwater.reports.chart import Axis, Bars, Chart, Line, Picture, round_axis
-from flatwater.reports.course import JUDGED, Sections, returns_lines, shares
+from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, shares
 from flatwater.reports.records import RunRecords
 
 LEVELS = {"teacher": "--buy-and-hold", "random": "--random"}
@@ -55,6 +55,7 @@ def learning(run: RunRecords) -> Iterator[Block]:
     yield result_table(run.recipe, run.result)
     episodes = "{episodes} {split} episodes of {agents} agents and {steps} steps".format(**run.result)
     yield Paragraph(f"{episodes}; one number for each agent. Note: {run.result['note']}.", "reading")
+    yield from holdout_blocks(run)
 
 
 def profile(run: RunRecords) -> Iterator[Block]:
