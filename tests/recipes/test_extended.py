@@ -6,14 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import flatwater as fw
 from flatwater.cli.main import main
-from flatwater.errors import CheckpointError, ConfigError, DataError
+from flatwater.config.toml import from_mapping
+from flatwater.errors import CheckpointError, ConfigError, DataError, FlatwaterError
 from flatwater.panel.extending import difference
 from flatwater.panel.locate import load_panel
 from flatwater.panel.panel import FEATURES, Panel, build_panel, first_days
 from flatwater.panel.store import save_panel
+from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.run import compose, prepare
+from flatwater.rundir.layout import open_folder
+from flatwater.runs.session import read_config, restore_run
 
 DAYS = 240
 SETTINGS: dict[str, Any] = {
@@ -164,3 +170,52 @@ def test_what_differs_is_told(change: Any, said: str) -> None:
 def _cut(panel: Panel, *, days: Any = slice(None), **given: Any) -> Panel:
     names = {"instruments": panel.instruments} | given
     return build_panel(values=np.array(panel.values[days]), dates=np.array(panel.dates[days]), **names)
+
+
+def test_a_run_on_newer_days_begins_with_the_traders_of_another(run: Path) -> None:
+    settings = SETTINGS | {"population": {"size": 3}, "panel": str(run.parent / "longer.safetensors")}
+    config = prepare(from_mapping(ErlRunConfig, settings | {"from_run": str(run), "rounds": 1}, "test"))
+    begun = compose(config)
+    random = begun.trainer.run.learner.actor[2].clone()
+    begun.begin_()
+    old, _ = restore_run(read_config(open_folder(run)), open_folder(run), print)
+    members, elders = begun.trainer.run.learner.actor, old.trainer.run.learner.actor
+    assert torch.equal(members[0], elders[-1]), "the champion"
+    assert torch.equal(members[1], elders[1])
+    assert torch.equal(members[2], random), "the other had two members alone"
+
+    successor = fw.train("erl", run=run.parent / "next", quiet=True, **settings | {"from_run": run, "rounds": 1})
+    shutil.rmtree(run)
+    assert fw.resume(successor.path, rounds=2, quiet=True).result is not None, "the other is not asked for again"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"net": {"channels": 4, "hidden": 9}}, "its net: "),
+        ({"observation_features": ["rsi"]}, "its observation_features: "),
+        (
+            {"learner": {"algorithm": "ddpg"}, "replay": {"warmup": 50}},
+            "its learner.algorithm: hindsight; of this run: ddpg",
+        ),
+        ({"panel": "synthetic:5x300"}, "its instruments: "),
+        (
+            {"panel": "own.safetensors", "splits": {"holdout_days": 40, "validation_days": 50}},
+            "its traders learned from",
+        ),
+        (
+            {"panel": "own.safetensors", "splits": {"holdout_days": 50, "validation_days": 25}},
+            "its traders were chosen",
+        ),
+        ({"from_run": "elsewhere"}, "there is no run here"),
+    ],
+)
+def test_traders_that_cannot_be_taken_over_are_refused_before_anything_is_written(
+    changes: dict[str, Any], said: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    settings = SETTINGS | {"panel": "longer.safetensors", "rounds": 1, "from_run": str(run)} | changes
+    with pytest.raises(FlatwaterError) as refused:
+        fw.train("erl", run="next", quiet=True, **settings)
+    assert said in str(refused.value)
+    assert not Path("next").exists()

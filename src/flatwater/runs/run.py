@@ -49,6 +49,9 @@ class Run(ABC):
         """What identifies the data: it must be the same where a checkpoint is continued."""
         return {}
 
+    def begin_(self) -> None:  # noqa: B027  (most runs begin with what was built)
+        """Bring what a new run begins with, before its first round."""
+
     def rebuild_(self) -> None:  # noqa: B027  (most checkpoints leave nothing out)
         """Fill what checkpoints leave out from what they hold."""
 

@@ -74,6 +74,7 @@ def start(
         listen_(voice, config)
         with console.status(READING):
             composed = recipe.compose(config)
+            composed.begin_()
         folder = create_folder(run, config.trainer, checked.taken)
         with locked(folder) as held, mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
             write_config(config, held.config)
@@ -181,6 +182,7 @@ def _continue(
         write_config(config, folder.config)
         with voice.console.status(READING):
             composed = find_recipe(config.trainer).compose(config)
+            composed.begin_()
         return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
     with voice.console.status(READING):
         composed, manifest = restore_run(config, folder, voice.say)

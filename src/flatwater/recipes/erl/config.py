@@ -13,7 +13,7 @@ from flatwater.trainers.erl.config import ErlConfig, replay_capacity
 class ErlRunConfig(RunConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
-    open_ended: ClassVar = RunConfig.open_ended | {"workers"}
+    open_ended: ClassVar = RunConfig.open_ended | {"workers", "from_run"}
 
     trainer: Literal["erl"] = "erl"
     """What the run trains, so that `flatwater resume` knows."""
@@ -28,6 +28,10 @@ class ErlRunConfig(RunConfig, ErlConfig):
     start. Any number gives the same run. More processes than tiles of members have nothing to do."""
     panel: str | None = None
     """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that comes with Flatwater."""
+
+    from_run: str | None = None
+    """Folder of a run of traders whose champion and members this one begins with: the same networks and instruments, on
+    a panel that may have newer days. Their learning goes on with fresh optimizers. Left out: random weights."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""

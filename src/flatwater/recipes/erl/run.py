@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from flatwater.envs.trading.simulator import live_simulators
@@ -17,6 +18,7 @@ from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.recipes.erl.plan import plan_erl
 from flatwater.recipes.erl.result import as_json, write_holdout, write_result
 from flatwater.recipes.erl.score import Contest, Score, score_champion
+from flatwater.recipes.erl.successor import take_over_
 from flatwater.recipes.erl.workers import Workers
 from flatwater.replay.stored import refill_
 from flatwater.rundir.layout import RunFolder
@@ -79,6 +81,11 @@ class ErlRun(Run):
             "first_day": str(panel.dates[0]),
             "last_day": str(panel.dates[-1]),
         }
+
+    def begin_(self) -> None:
+        """Take over the members of another run, where one is named."""
+        if self.config.from_run is not None:
+            take_over_(self.trainer.run.learner, self, Path(self.config.from_run))
 
     def rebuild_(self) -> None:
         """Fill stored windows from the panel."""
@@ -173,6 +180,8 @@ def compose(config: ErlRunConfig) -> ErlRun:
 def prepare(config: ErlRunConfig) -> ErlRunConfig:
     """The panel's path from the root, so that the run can be resumed from another folder."""
     panel = config.panel
+    if config.from_run is not None:
+        config = replace(config, from_run=str(Path(config.from_run).absolute()))
     if panel is None or is_synthetic(panel):
         return config
     return replace(config, panel=str(file_of(panel).absolute()))
