@@ -14,6 +14,7 @@ _LAZY = {
     "save_checkpoint": "flatwater.checkpoints.parts",
     "check_env_conformance": "flatwater.envs.conformance",
     "state": "flatwater.state.tree",
+    "load_ipython_extension": "flatwater.reports.notebook",
     "watch": "flatwater.memory.watch.context",
     "expect_freed": "flatwater.memory.watch.freed",
 }

@@ -16,6 +16,7 @@ from flatwater.nets import stack as stack
 from flatwater.recipe import Recipe as Recipe
 from flatwater.replay import ring as ring
 from flatwater.replay.config import ReplayConfig as ReplayConfig
+from flatwater.reports.notebook import load_ipython_extension as load_ipython_extension
 from flatwater.runs.run import Run as Run
 from flatwater.state.tree import state as state
 

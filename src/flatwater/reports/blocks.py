@@ -12,7 +12,7 @@ from flatwater.memory.diagnose.finding import Finding
 from flatwater.recipe import Recipe
 from flatwater.reports.chart import Chart, Grid
 from flatwater.rundir.statements import GRAVE, headline
-from flatwater.units import format_bytes
+from flatwater.units import short_bytes
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def finding_cards(found: Iterable[tuple[Finding, str]]) -> Cards:
 
 
 def _card(finding: Finding, since: str) -> Card:
-    low, high = (format_bytes(bound) for bound in finding.interval)
+    low, high = (short_bytes(bound) for bound in finding.interval)
     share = f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}"
     what = [finding.what, *([share] if finding.verdict != "slowdown" else [])]
     facts: list[tuple[str, Text]] = [

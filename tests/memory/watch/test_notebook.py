@@ -25,7 +25,10 @@ LATEST = 120.0
 """Seconds in which the kernel must answer, on a machine that has other work."""
 
 
-def in_kernel(folder: Path, *before: str) -> tuple[int, list[str]]:
+CELLS = ("KEPT = []", *[CELL] * 8, "1 / 0")
+
+
+def in_kernel(folder: Path, *before: str, cells: tuple[str, ...] = CELLS) -> tuple[int, list[str]]:
     """Run cells in a kernel that is started by a command line. Its exit code, and what came back of each cell."""
     connect: Any = import_module("jupyter_client.connect")
     client: Any = import_module("jupyter_client").BlockingKernelClient()
@@ -39,7 +42,7 @@ def in_kernel(folder: Path, *before: str) -> tuple[int, list[str]]:
         client.start_channels()
         try:
             _wait(client, time.monotonic() + LATEST)
-            said = [_run(client, source) for source in ("KEPT = []", *[CELL] * 8, "1 / 0")]
+            said = [_run(client, source) for source in cells]
             client.shutdown()
             return kernel.wait(LATEST), said
         finally:
@@ -63,17 +66,33 @@ def _run(client: Any, source: str) -> str:
     printed: list[str] = []
 
     def hear(message: dict[str, Any]) -> None:
-        printed.append(message["content"].get("text", ""))
+        content = message["content"]
+        printed.append(content.get("text", "") + content.get("data", {}).get("text/html", ""))
 
     answer = client.execute_interactive(source, timeout=LATEST, output_hook=hear)
     return f"{answer['content']['status']} {''.join(printed)}"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
-    find_spec("ipykernel") is None or find_spec("jupyter_client") is None, reason="ipykernel is not installed"
-)
-@pytest.mark.filterwarnings("default")  # of the client, which is no dependency
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("ipykernel") is None or find_spec("jupyter_client") is None, reason="ipykernel is not installed"
+    ),
+    pytest.mark.filterwarnings("default"),  # of the client, which is no dependency
+]
+
+
+def test_a_cell_of_a_kernel_is_watched_and_answers_with_a_card(tmp_path: Path) -> None:
+    loop = "for _ in range(150):\n    KEPT.append(bytearray(400_000))\n    time.sleep(0.02)"
+    cells = ("%load_ext flatwater", "import time\nKEPT = []", f"%%watch\n{loop}", "print(len(KEPT))")
+    code, (loaded, _, card, count) = in_kernel(tmp_path, cells=cells)
+    assert (code, loaded, count) == (0, "ok ", "ok 150\n")
+    assert card.count("<article") == 1
+    assert "the notebook, global KEPT" in card
+    assert "In[3]:3" in card
+    assert "\x1b" not in card
+
+
 def test_a_kernel_answers_as_without_the_watch_and_ends_cleanly(tmp_path: Path) -> None:
     watched = in_kernel(tmp_path, *WATCH, "--json", "out.json", "--")
     assert watched == in_kernel(tmp_path) == (0, ["ok ", *(f"ok {20 * n}\n" for n in range(1, 9)), "error "])

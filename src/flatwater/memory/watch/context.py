@@ -1,11 +1,11 @@
 """Watching from inside a program: `with flatwater.watch() as w: ... w.step()`.
 
-Nothing is hooked and no signal handler is set, so it works in notebooks and beside other tools. The callbacks for
-other people's trainers open and close the same watch.
+No signal handler is set, so it works in notebooks and beside other tools. The callbacks for other people's trainers
+open and close the same watch, and so does a notebook's `%%watch`, which finds the boundaries as the runner does.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,9 +18,13 @@ from flatwater.memory.probes.bound import monotonic
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch import spool
+from flatwater.memory.watch.cells import by_cell, in_notebook
+from flatwater.memory.watch.gates import listen
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.process import ProcessWatch
+from flatwater.memory.watch.steps import find_steps
 from flatwater.memory.watch.terminal import lines_of
+from flatwater.memory.watch.ticking import tick
 from flatwater.terminal import Terminal
 from flatwater.units import parse_bytes
 
@@ -54,22 +58,22 @@ def watch(*, unit: str = "round", budget: str | int | None = None, report: bool 
 class Watch:
     """One watched stretch of a program; `watch` makes it. Call `step` in the thread that trains."""
 
-    def __init__(self, *, unit: str, budget: str | int | None, report: bool, yields: bool = False) -> None:
+    def __init__(self, *, unit: str | None, budget: str | int | None, report: bool, yields: bool = False) -> None:
         """Watch nothing yet.
 
         Args:
-            unit: as of `watch`.
+            unit: as of `watch`; None finds boundaries and needs no `step`. In the main thread.
             budget: as of `watch`.
             report: as of `watch`.
             yields: whether the next watch closes this one. A trainer that fails may never tell its callbacks so.
         """
-        if not unit.isidentifier():
+        if unit is not None and not unit.isidentifier():
             raise ConfigError(f"watch: unit = {unit!r}: must be one word, such as 'round' or 'batch'")
         limit = parse_bytes(budget) if isinstance(budget, str) else budget
         if limit is not None and limit <= 0:
             raise ConfigError(f"watch: budget = {budget!r}: must be positive, such as '8GiB'; None takes the machine's")
         self._unit, self._limit, self._report, self._yields = unit, limit, report, yields
-        self._reading, self._telling = Guard(), Guard()
+        self._reading, self._telling, self._ticking = Guard(), Guard(), Guard()
         self._began = False
         self._process: ProcessWatch | None = None
         """None before it is open, and where it could not begin."""
@@ -109,7 +113,16 @@ class Watch:
         _open.append(self)
 
     def _begun(self) -> ProcessWatch:
-        return ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading)
+        watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading)
+        if self._unit is None:
+            watch.boundaries.grant_to_(find_steps(watch.step))
+            tick(self._ticking, watch.tick)
+        return watch
+
+    def __repr__(self) -> str:
+        if self._end is None:
+            return f"<watch: {'open' if self._began else 'not begun'}>"
+        return "\n".join(lines_of(self._end[1]))
 
     @property
     def is_open(self) -> bool:
@@ -124,7 +137,7 @@ class Watch:
         """
         if not self.is_open:
             raise ConfigError("step: the watch is not open. Call it inside of `with flatwater.watch() as w:`.")
-        if self._process is None:
+        if self._process is None or self._unit is None:
             return
         self._process.step(self._unit)
         if self._report and monotonic() >= self._look_due:
@@ -139,7 +152,10 @@ class Watch:
         self._demand_begun()
         if self._end is not None:
             return self._end[0]
-        return [] if self._process is None else self._reading.ask([], untraced, self._process.findings)
+        return [] if self._process is None else self._told_by(self._process.findings)
+
+    def _told_by(self, asked: Callable[[], list[Finding]]) -> list[Finding]:
+        return self._reading.ask(list[Finding](), untraced, lambda: [by_cell(found) for found in asked()])
 
     def summary(self) -> dict[str, Any]:
         """What `flatwater watch --json` writes: steps, growth, the share explained, the watch's own cost, findings.
@@ -156,28 +172,32 @@ class Watch:
             return
         process, found = self._process, list[Finding]()
         if process is not None:
-            found = self._reading.ask(found, untraced, process.conclude)
+            if self._unit is None:
+                listen(None)
+                self._ticking.over = True
+            found = self._told_by(process.conclude)
         self._end = found, self._summed_up(found)
         if process is not None:
             self._reading.ask(None, untraced, lambda: process.close(conclude=False))
+            self._reading.over = True
         _open.remove(self)
         if self._report:
             self._telling.run(untraced, self._tell_end)
         self._end = found, self._end[1] | {"unseen": list(dict.fromkeys([*self._end[1]["unseen"], *self._faults()]))}
 
     def _tell_end(self) -> None:
-        _print(lines_of(self.summary()))
+        _print(lines_of(self.summary(), before=self._told if in_notebook() else ()))
 
     def _summed_up(self, found: list[Finding] | None) -> dict[str, Any]:
         """The summary, with the faults of the watch; where it could not be made, with nothing else."""
         process, program = self._process, " ".join(sys.argv)
         known: dict[str, Any] | None = (
-            None if process is None else self._reading.ask(None, untraced, process.summary, found)
+            None if process is None else self._reading.ask(None, untraced, process.summary, found or self.findings())
         )
         if process is None or known is None:
             return spool.unwatched(program, "") | {"unseen": self._faults()}
         # A reading is not taken at every step: the last may be some steps ago.
-        steps = process.boundaries.counts.get(self._unit, 0)
+        steps = known["steps"] if self._unit is None else process.boundaries.counts.get(self._unit, 0)
         return known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}
 
     def _faults(self) -> list[str]:
@@ -190,12 +210,12 @@ class Watch:
     def _look(self, process: ProcessWatch) -> None:
         """Print what is new."""
         began = monotonic()
-        news = [found for found in process.findings() if (found.verdict, found.owner) not in self._told]
+        news = [found for found in self.findings() if (found.verdict, found.owner) not in self._told]
         self._told |= {(found.verdict, found.owner) for found in news}
         ended = monotonic()
         self._look_due = ended + max(LOOK_EVERY, (ended - began) / LOOK_SHARE)
         if news:
-            _print([f"flatwater, {self._unit} {process.boundaries.counts[self._unit]}:", *_told(news)])
+            _print([f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:", *_told(news)])
 
 
 def _told(found: Sequence[Finding]) -> list[str]:
@@ -204,7 +224,7 @@ def _told(found: Sequence[Finding]) -> list[str]:
 
 def _print(lines: Iterable[str]) -> None:
     """To stderr as it is now: a notebook, or a test, may have replaced it."""
-    console = Terminal(file=sys.stderr, width=COLUMNS)
+    console = Terminal(file=sys.stderr, width=COLUMNS, force_jupyter=False)
     for line in lines:
         verdict, colon, rest = line.partition(": ")
         strong = colon and not line.startswith(" ")

@@ -1,7 +1,7 @@
 """What `flatwater watch` prints when the program has ended: findings in words, at most 100 columns."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from flatwater.memory.diagnose.finding import LABEL, WIDTH, Finding
@@ -12,20 +12,27 @@ from flatwater.units import format_bytes, format_duration
 OWNING = SHIPPED.owning
 
 
-def lines_of(summary: dict[str, Any], against: dict[str, Any] | None = None) -> Iterator[str]:
+def lines_of(
+    summary: dict[str, Any],
+    against: dict[str, Any] | None = None,
+    *,
+    before: Container[tuple[str, str]] = (),
+) -> Iterator[str]:
     """The summary for a person.
 
     Args:
         summary: the JSON of `flatwater watch`.
         against: that of an earlier run, to compare with.
+        before: verdict and owner of findings that stand above already.
     """
     findings = [Finding.from_json(found) for found in summary["findings"]]
     outcome = Outcome.from_json(summary["outcome"])
-    yield _head(summary, outcome.head(len(findings)))
+    yield head_of(summary)
     yield from _open(outcome)
     for finding in findings[: OWNING.told]:
         yield ""
-        yield from finding.tell()
+        told = (finding.verdict, finding.owner) in before
+        yield from [f"{finding.verdict}: {finding.owner}, told above"] if told else finding.tell()
     if len(findings) > OWNING.told:
         yield f"{len(findings) - OWNING.told} more are in the JSON"
     if against is not None:
@@ -48,7 +55,9 @@ def _open(outcome: Outcome) -> Iterator[str]:
             yield from textwrap.wrap(f"{sentence}.", WIDTH, initial_indent=first, subsequent_indent=" " * LABEL)
 
 
-def _head(summary: dict[str, Any], told: str) -> str:
+def head_of(summary: dict[str, Any]) -> str:
+    """The first line: what was found, in how long, how much grew, and what the watch took."""
+    told = Outcome.from_json(summary["outcome"]).head(len(summary["findings"]))
     several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
     steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"
     ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"
