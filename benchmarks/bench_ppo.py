@@ -32,7 +32,7 @@ except ImportError:
     sys.exit("bench_ppo.py needs Stable-Baselines3: pip install -e .[compare]")
 from sizes import Silent
 
-from flatwater.learners.blocks_config import BlockConfig
+from flatwater.algorithms.config import BlockConfig
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.run import BlocksRun, compose
 from flatwater.recipes.ppo.score import score_policy

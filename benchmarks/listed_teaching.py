@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flatwater.algorithms.config import TeachingConfig
+from flatwater.algorithms.ppo import LEARNED_FROM, Weighing, ppo_loss
+from flatwater.algorithms.returns import gae
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.learners.blocks import LEARNED_FROM, Weighing, block_loss
-from flatwater.learners.blocks_config import TeachingConfig
-from flatwater.learners.returns import gae
 from flatwater.nets.policy import Outlook
 from flatwater.nets.stack import views
 from flatwater.nets.student import Student
 
 EPSILON = 1e-8
+READ = [name for name in LEARNED_FROM if name != "legal"]
 
 
 class ListedTeaching:
@@ -52,7 +53,7 @@ class ListedTeaching:
     @torch.no_grad()
     def collect(self, steps: int) -> dict[str, Tensor]:
         """Columns of so many steps, [T, B, ...], and `begun`, [C, 2, B, M]."""
-        rows: dict[str, list[Any]] = {name: [] for name in (*LEARNED_FROM, "reward", "terminated", "truncated")}
+        rows: dict[str, list[Any]] = {name: [] for name in (*READ, "reward", "terminated", "truncated")}
         begun, values = [], []
         led = torch.rand(self.agents, generator=self.rng) < self.config.lead.at(0)
         for t in range(steps):
@@ -121,7 +122,7 @@ class ListedTeaching:
     def learn(self, columns: dict[str, Tensor]) -> None:
         """The epochs over a block."""
         config, begun = self.config, columns.pop("begun")
-        cut = {name: columns[name].view(-1, config.unroll, *columns[name].shape[1:]) for name in LEARNED_FROM}
+        cut = {name: columns[name].view(-1, config.unroll, *columns[name].shape[1:]) for name in READ}
         count = begun.shape[0] * self.agents
         for _ in range(config.epochs):
             for part in torch.randperm(count, generator=self.rng).chunk(config.minibatches):
@@ -129,7 +130,7 @@ class ListedTeaching:
                 batch = {name: column[place, :, agent].transpose(0, 1) for name, column in cut.items()}
                 memory = begun[place, :, agent].transpose(0, 1)
                 seen = self.student(self.weights, batch["obs"], memory, batch["starts"])
-                loss, _ = block_loss(config, self.student, seen, batch, Weighing(torch.ones(()), torch.zeros(())))
+                loss, _ = ppo_loss(config, self.student, seen, batch, Weighing(torch.ones(()), torch.zeros(())))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 torch.nn.utils.clip_grad_norm_(self.weights.values(), config.grad_clip)

@@ -16,7 +16,7 @@ LINES_OF_A_MODULE, LINES_OF_A_FUNCTION = 500, 50
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base", "manager", "managers", "handlers"}
 TITLES = ("Manager", "Handler", "Helper", "Base", "Mixin")
 
-HOT = ["nets", "rollouts", "replay", "algorithms", "learners", "evolution"]
+HOT = ["nets", "rollouts", "replay", "algorithms", "evolution"]
 HOT += [f"envs/trading/{module}.py" for module in ("simulator", "market", "exits", "book", "account", "observation")]
 HOT += ["envs/growing"]
 HOT += [f"trainers/grow/{module}.py" for module in ("collect", "held_out")]

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flatwater
+from flatwater.algorithms.config import Ramp
 from flatwater.cli.main import COMMANDS, interface_of
 from flatwater.config.bounds import Bounds, bounds_of, check_values
 from flatwater.config.toml import from_mapping, load_config, to_mapping
 from flatwater.errors import ConfigError
-from flatwater.learners.blocks_config import Ramp
 from flatwater.panel.config import SyntheticConfig
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from flatwater.errors import ConfigError
-from flatwater.nets.policy import CLIP, RecurrentPolicy, absorb_, build_normaliser, normalise
+from flatwater.nets.policy import CLIP, RecurrentPolicy, absorb_, build_statistics, normalise
 from flatwater.nets.policy_config import PolicyConfig
-from flatwater.nets.stack import init_
+from flatwater.nets.stack import init_, views
 
 CPU = torch.device("cpu")
 POLICY = RecurrentPolicy(obs=5, hidden=8, cells=6, outputs=9)
@@ -16,7 +16,7 @@ POLICY = RecurrentPolicy(obs=5, hidden=8, cells=6, outputs=9)
 def weights_of(seed: int = 0) -> dict[str, Tensor]:
     block = torch.empty(1, POLICY.layout.size, dtype=torch.float64)
     init_(block, POLICY.layout, torch.Generator().manual_seed(seed))
-    return POLICY.weights(block)
+    return {name: view[0] for name, view in views(block, POLICY.layout).items()}
 
 
 def test_step_by_step_is_the_same_as_all_at_once() -> None:
@@ -59,31 +59,31 @@ def test_the_first_policy_is_nearly_uniform_over_what_is_legal() -> None:
     assert 0 < logits.abs().max() < 0.05
 
 
-def test_the_normaliser_holds_mean_and_variance_of_all_batches_together() -> None:
+def test_the_statistics_hold_mean_and_variance_of_all_batches_together() -> None:
     rng = torch.Generator().manual_seed(0)
     batches = [3 + 2 * torch.randn(n, 4, 5, generator=rng) * torch.arange(1, 6) for n in (1, 7, 30)]
-    normaliser = build_normaliser(5, CPU)
-    home = normaliser.mean.data_ptr(), normaliser.variance.data_ptr()
+    statistics = build_statistics(5, CPU)
+    home = [each.data_ptr() for each in statistics.values()]
     for batch in batches:
-        absorb_(normaliser, batch)
+        absorb_(statistics, batch)
     rows = torch.cat(batches).flatten(0, 1)
-    assert normaliser.count == len(rows)
-    torch.testing.assert_close(normaliser.mean, rows.mean(0), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(normaliser.variance, rows.var(0, correction=0), rtol=1e-5, atol=1e-5)
-    assert (normaliser.mean.data_ptr(), normaliser.variance.data_ptr()) == home
-    scaled = normalise(normaliser, rows)
+    assert statistics["obs.count"] == len(rows)
+    torch.testing.assert_close(statistics["obs.mean"], rows.mean(0), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(statistics["obs.variance"], rows.var(0, correction=0), rtol=1e-5, atol=1e-5)
+    assert [each.data_ptr() for each in statistics.values()] == home
+    scaled = normalise(statistics, rows)
     torch.testing.assert_close(
         scaled.clamp(-3, 3), ((rows - rows.mean(0)) / rows.std(0)).clamp(-3, 3), atol=0.02, rtol=0
     )
 
 
-def test_a_new_normaliser_changes_nothing_and_a_constant_column_stays_harmless() -> None:
-    normaliser, obs = build_normaliser(2, CPU), torch.tensor([[0.5, -1.5]])
-    torch.testing.assert_close(normalise(normaliser, obs), obs, rtol=1e-4, atol=0)
-    absorb_(normaliser, obs.expand(100, -1))
-    absorb_(normaliser, obs.expand(100, -1))
-    assert normalise(normaliser, obs + 1000).tolist() == [[CLIP, CLIP]]
-    assert normalise(normaliser, obs).abs().max() < 1e-3
+def test_new_statistics_change_nothing_and_a_constant_column_stays_harmless() -> None:
+    statistics, obs = build_statistics(2, CPU), torch.tensor([[0.5, -1.5]])
+    torch.testing.assert_close(normalise(statistics, obs), obs, rtol=1e-4, atol=0)
+    absorb_(statistics, obs.expand(100, -1))
+    absorb_(statistics, obs.expand(100, -1))
+    assert normalise(statistics, obs + 1000).tolist() == [[CLIP, CLIP]]
+    assert normalise(statistics, obs).abs().max() < 1e-3
 
 
 @pytest.mark.parametrize(("field", "wrong"), [("hidden", 0), ("memory", 0), ("floor", 1.0), ("floor", -0.1)])

@@ -291,7 +291,11 @@ class Numbers:
         """Draw them, standard normal."""
         return out.normal_(generator=rng)
 
-    def given(self, numbers: Float[Tensor, "*N R"], legal: None = None) -> Distribution:  # noqa: ARG002  (all are legal)
+    def given(
+        self,
+        numbers: Float[Tensor, "*N R"],
+        legal: Bool[Tensor, "*N R"] | None = None,  # noqa: ARG002  (all within the bounds are)
+    ) -> Distribution:
         """What the policy's numbers say."""
         middle, half = self._range
         mean, log_deviation = numbers.chunk(2, dim=-1)

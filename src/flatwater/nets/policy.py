@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.nets.stack import Layout, Weight, linear, views
-from flatwater.state.tree import state
+from flatwater.nets.stack import Layout, Weight, linear
 
 Weights = Mapping[str, Tensor]
 """By name, without the member axis."""
@@ -71,10 +70,6 @@ class RecurrentPolicy:
                 "value.bias": Weight((1,), 0),
             }
         )
-
-    def weights(self, block: Float[Tensor, "1 n"]) -> dict[str, Tensor]:
-        """The weights by name, sharing the block's storage."""
-        return {name: view[0] for name, view in views(block, self.layout).items()}
 
     def __call__(
         self,
@@ -164,41 +159,31 @@ def _apply(weights: Weights, name: str, x: Tensor) -> Tensor:
     return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
-@state
-class Normaliser:
-    """Mean and variance of every number of an observation, over all that has been absorbed."""
-
-    mean: Float[Tensor, "O"]
-    variance: Float[Tensor, "O"]
-    count: Float[Tensor, ""]
-    """Observations absorbed, float64: float32 stops counting at 16.8 million."""
-
-
-def build_normaliser(obs: int, device: torch.device) -> Normaliser:
-    """Mean 0 and variance 1, until something is absorbed."""
-    return Normaliser(
-        mean=torch.zeros(obs, device=device),
-        variance=torch.ones(obs, device=device),
-        count=torch.zeros((), dtype=torch.float64, device=device),
-    )
+def build_statistics(obs: int, device: torch.device) -> dict[str, Tensor]:
+    """Mean 0 and variance 1 of every number of an observation, until something is absorbed."""
+    return {
+        "obs.mean": torch.zeros(obs, device=device),
+        "obs.variance": torch.ones(obs, device=device),
+        "obs.count": torch.zeros((), dtype=torch.float64, device=device),  # float32 stops counting at 16.8 million
+    }
 
 
-def absorb_(normaliser: Normaliser, obs: Float[Tensor, "*N O"]) -> None:
+def absorb_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
     """Merge a batch into the statistics (Chan, Golub & LeVeque 1979), which then are those of all batches together.
 
     Call it between rounds: a policy whose observations are normalised otherwise while it learns than while it acted is
     another policy, and its probability ratios start away from 1.
     """
     rows = obs.flatten(0, -2)
-    new = rows.shape[0]
-    share = new / (normaliser.count + new)
-    variance, mean = torch.var_mean(rows, dim=0, correction=0)
-    shift = mean - normaliser.mean
-    normaliser.variance.lerp_(variance, share.float()).add_(shift.square() * (share * (1 - share)))
-    normaliser.mean.add_(shift * share)
-    normaliser.count.add_(new)
+    new, (mean, variance, count) = rows.shape[0], statistics.values()
+    share = new / (count + new)
+    new_variance, new_mean = torch.var_mean(rows, dim=0, correction=0)
+    shift = new_mean - mean
+    variance.lerp_(new_variance, share.float()).add_(shift.square() * (share * (1 - share)))
+    mean.add_(shift * share)
+    count.add_(new)
 
 
-def normalise(normaliser: Normaliser, obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
+def normalise(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
     """Deviations from the mean, within `CLIP`."""
-    return ((obs - normaliser.mean) * (normaliser.variance + EPSILON).rsqrt()).clamp(-CLIP, CLIP)
+    return ((obs - statistics["obs.mean"]) * (statistics["obs.variance"] + EPSILON).rsqrt()).clamp(-CLIP, CLIP)

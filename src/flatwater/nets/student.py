@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from flatwater.nets.actions import Actions
-from flatwater.nets.policy import FeedForwardPolicy, Outlook, RecurrentPolicy, Weights
+from flatwater.nets.policy import FeedForwardPolicy, Outlook, RecurrentPolicy, Weights, normalise
 from flatwater.nets.stack import Layout, Weight
 from flatwater.nets.student_config import StudentConfig
 
@@ -43,6 +43,9 @@ class Student:
     """Position of a token that is none."""
     config: StudentConfig
     device: torch.device
+    statistics: bool = False
+    """Whether a vector is read by its numbers' deviations from their means so far, and not by their logarithms. The
+    means are beside the weights (`build_statistics`)."""
 
     @property
     def sees_tokens(self) -> bool:
@@ -72,7 +75,7 @@ class Student:
         The sum of the tokens' rows is normalised (Ba et al. 2016), for there are more tokens here than there.
         """
         if not self.sees_tokens:
-            return symlog(obs)
+            return normalise(weights, obs) if self.statistics else symlog(obs)
         bags = rows_of(obs, self.config.rows, self.padding).flatten(0, 1)
         summed = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
         return functional.layer_norm(summed, summed.shape[-1:]).relu().view(*obs.shape[:2], -1)

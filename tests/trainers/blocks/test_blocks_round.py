@@ -10,11 +10,11 @@ from toy import CueWorld
 from trees import differing, digest, pointers, restore_, saved
 from watchers import Silent
 
+from flatwater.algorithms.config import Ramp
+from flatwater.algorithms.returns import gae
 from flatwater.config.toml import from_mapping
 from flatwater.envs.world import PADDING, Array
 from flatwater.errors import CheckpointError, ConfigError, RunError
-from flatwater.learners.blocks_config import Ramp
-from flatwater.learners.returns import gae
 from flatwater.nets.stack import views
 from flatwater.nets.student import rows_of
 from flatwater.recipes.teach.config import TeachRunConfig

@@ -8,6 +8,7 @@ import pytest
 import torch
 from trees import differing, digest, pointers, restore_, saved
 
+from flatwater.algorithms.ppo import bound_weights
 from flatwater.envs.growing.simulator import reset_, step_
 from flatwater.envs.growing.task import load_task
 from flatwater.errors import ConfigError
@@ -93,9 +94,11 @@ def test_what_is_planned_is_what_is_held(built: Built, host: dict[str, Any]) -> 
 
 def test_episodes_are_recorded_as_they_were_played(trained: Trained) -> None:
     trainer, rounds = trained(1)
-    rollout, actions = trainer.run.rollout, trainer.setup.actions
-    assert rollout["discount"][:, 0].tolist() == pytest.approx([0.995, 0.995, 0])
-    assert rollout["continues"][:, 0].tolist() == [True, True, False]
+    rollout, actions = trainer.run.rollout, trainer.setup.student.actions
+    assert rollout["terminated"][:, 0].tolist() == [False, False, True]
+    assert rollout["starts"][:, 0].tolist() == [True, False, False]
+    assert rollout["alive"].all()
+    assert not rollout["truncated"].any()
     assert torch.equal(rollout["next_value"][:-1], rollout["value"][1:])
     assert rollout["next_value"][-1].abs().max() == 0
     operation = rollout["action"][..., :1]
@@ -196,9 +199,11 @@ def test_evaluating_draws_nothing(trained: Trained) -> None:
 def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(built: Built) -> None:
     prior = torch.tensor([4, 1, 2, 0.5, 1, 0.1])
     trainer = built({"policy.prior": prior.tolist()})
-    run, policy = trainer.run, trainer.setup.policy
-    obs = torch.randn(1, 2, policy.obs, generator=torch.Generator().manual_seed(0))
-    logits = policy(policy.weights(run.learner.block), obs, run.memory).logits[0, :, : len(prior)]
+    run, student = trainer.run, trainer.setup.student
+    obs = torch.randn(1, 2, *student.obs, generator=torch.Generator().manual_seed(0))
+    starts = torch.zeros(1, 2, dtype=torch.bool)
+    seen = student(bound_weights(student, run.learner), obs, run.memory, starts)
+    logits = seen.logits[0, :, : len(prior)]
     torch.testing.assert_close(logits.softmax(1), (prior / prior.sum()).expand(2, -1), rtol=0.02, atol=0)
     with pytest.raises(ConfigError, match=r"policy.prior = .*: must be 6 numbers, one an operation"):
         built({"policy.prior": [1, 1]})
@@ -207,7 +212,7 @@ def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(built: Buil
 def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(trained: Trained) -> None:
     """On the same episodes, whatever its floor: the two returns are the same bits."""
     trainer, _ = trained(1, {"policy.floor": 0.99})
-    weights = trainer.setup.policy.weights(trainer.run.learner.block)
+    weights = bound_weights(trainer.setup.student, trainer.run.learner)
     weights["action.bias"][0] = 1e4
     for _ in range(2):
         for number in range(6):
@@ -236,6 +241,7 @@ CHANGES: dict[str, Any] = {
     "learner.gamma": 0.9,
     "learner.lam": 0.5,
     "learner.clip": 1e-4,
+    "learner.value_clip": 1e-4,
     "learner.epochs": 3,
     "learner.minibatches": 1,
     "learner.lr": 1e-2,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from flatwater.learners.blocks import bound_weights, look
+from flatwater.algorithms.ppo import bound_weights, look
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.recipes.ppo.config import BlocksRunConfig

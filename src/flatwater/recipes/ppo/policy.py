@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
+from flatwater.algorithms.ppo import bound_weights, look
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Array, Spaces
 from flatwater.errors import ConfigError
-from flatwater.learners.blocks import bound_weights, look
 from flatwater.nets.policy import Weights
 from flatwater.nets.stack import joined, views
 from flatwater.nets.student import Student, rows_of

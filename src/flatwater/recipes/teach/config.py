@@ -2,9 +2,9 @@
 
 from typing import Annotated, ClassVar, Literal
 
+from flatwater.algorithms.config import TeachingConfig
 from flatwater.config.bounds import Bounds, Count, Number
 from flatwater.config.declare import config
-from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.recipes.ppo.config import BlocksRunConfig
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from flatwater.algorithms.ppo import bound_weights, build
 from flatwater.checkpoints.reader import newest_intact, restore_
 from flatwater.config.toml import load_config
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.envs.worlds import build_teacher
 from flatwater.errors import CheckpointError
-from flatwater.learners.blocks import bound_weights, build_learner
 from flatwater.recipes.ppo.policy import TrainedPolicy
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.rundir.layout import open_folder
@@ -55,7 +55,7 @@ class StudentTeacher:
         config = load_config(TeachRunConfig, folder.config)
         self._agents = world.spaces.agents
         student = student_of(world.spaces, config.student, device)
-        learner = build_learner(student, sequences=1, rng=generator(0, "unused", device), device=device)
+        learner = build(student, sequences=1, rng=generator(0, "unused", device), device=device)
         intact = newest_intact(folder.checkpoints, say=lambda _: None)
         if intact is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: there is no intact checkpoint in {folder.checkpoints}")

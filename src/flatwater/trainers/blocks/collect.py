@@ -4,11 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flatwater.algorithms.config import TeachingConfig
+from flatwater.algorithms.ppo import bound_weights, judge_, look, make_act
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.errors import RunError
-from flatwater.learners.blocks import bound_weights, judge_, look, make_act
-from flatwater.learners.blocks_config import TeachingConfig
 from flatwater.rollouts.block import write_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
 from flatwater.trainers.episodes import begin_, step_
@@ -36,7 +36,7 @@ class Collector:
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
-        self._act = make_act(setup.config.learner, setup.student, run.learner)
+        self._act = make_act(setup.config.learner, setup.student, run.learner, taught=setup.taught)
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
@@ -97,9 +97,9 @@ class Collector:
         if student.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
             run.begun[t // unroll].copy_(run.memory)
         noise = student.actions.noise_(self._noise, run.generators["actions"])
-        led = () if taught is None else (run.led.to(device), taught.to(device))
+        teacher = {} if taught is None else {"led": run.led.to(device), "taught": taught.to(device)}
         obs, begins = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
-        acted = self._act(obs, run.memory, begins, noise, *led)
+        acted = self._act(obs=obs, memory=run.memory, starts=begins, noise=noise, **teacher)
         action, alive, starts = self._kept[t]
         action[...] = acted.action.to(CPU).numpy()
         np.logical_not(self._over, out=alive)

@@ -3,12 +3,12 @@
 from dataclasses import field
 from typing import Annotated
 
+from flatwater.algorithms.config import BlockConfig
 from flatwater.config.bounds import Bounds, Count, Number, Seed
 from flatwater.config.declare import config
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.errors import require
-from flatwater.learners.blocks_config import BlockConfig
 from flatwater.nets.student_config import StudentConfig
 
 

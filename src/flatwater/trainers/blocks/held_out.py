@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flatwater.algorithms.ppo import bound_weights
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.learners.blocks import bound_weights
 from flatwater.trainers.blocks.collect import ask_
 from flatwater.trainers.blocks.state import CPU, Blocks, Setup
 from flatwater.trainers.episodes import begin_, build_outcome, count_

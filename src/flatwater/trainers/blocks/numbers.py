@@ -2,8 +2,8 @@
 
 from math import nan
 
-from flatwater.learners.blocks import read_block_
-from flatwater.learners.blocks_config import TeachingConfig
+from flatwater.algorithms.config import TeachingConfig
+from flatwater.algorithms.ppo import read_learner_
 from flatwater.trainers.blocks.state import Blocks, Setup
 from flatwater.trainers.profile import Profile
 
@@ -16,7 +16,7 @@ def read_numbers_(setup: Setup, run: Blocks, profile: Profile) -> dict[str, floa
     config = setup.config
     episodes, paid, led = run.ended.tolist()
     run.ended.zero_()
-    numbers = read_block_(run.learner, taught=setup.taught) | {"agent_steps": float(run.agent_steps)}
+    numbers = read_learner_(run.learner, taught=setup.taught) | {"agent_steps": float(run.agent_steps)}
     if isinstance(config.learner, TeachingConfig):
         numbers |= {
             "lead/share": led / (config.block * setup.agents),

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-
-from flatwater.learners.blocks import Weighing, assess_, make_update
-from flatwater.learners.blocks_config import TeachingConfig
+from flatwater.algorithms.config import TeachingConfig
+from flatwater.algorithms.ppo import assess_, make_update, weigh
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.numbers import read_numbers_
@@ -67,7 +65,7 @@ def build_trainer(setup: Setup, run: Blocks, collector: Collector, stage: Stage,
 def bind_learning(setup: Setup, run: Blocks) -> Callable[[int], None]:
     """The update by its number in the round; the first one assesses the block."""
     config, rollout = setup.config.learner, run.rollout
-    weighing = Weighing(*(torch.full((), weight, device=setup.device) for weight in (0.0, 1.0)))
+    weighing = weigh(setup.device)
     update_ = make_update(config, setup.student, run.learner, rollout=rollout, begun=run.begun, weighing=weighing)
 
     def learn_(number: int) -> None:

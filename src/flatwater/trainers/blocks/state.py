@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from flatwater.algorithms.ppo import Learner, build, columns_of
 from flatwater.envs.world import PADDING, Spaces
-from flatwater.learners.blocks import BlockLearner, block_columns, build_learner
 from flatwater.nets.actions import Actions, Choices, MultiChoice, Numbers
 from flatwater.nets.student import Student
 from flatwater.nets.student_config import StudentConfig
@@ -46,7 +46,7 @@ class Blocks:
     """The root of the state tree."""
 
     progress: Progress
-    learner: BlockLearner
+    learner: Learner
     rollout: Rollout
     """The block that is learned from; `obs`, `reward`, `terminated` and `truncated` are the world's to write."""
     coming: Tensor
@@ -118,7 +118,7 @@ def build_blocks(setup: Setup) -> Blocks:
     """
     config, spaces, device = setup.config, setup.spaces, setup.device
     host = device if device.type == "meta" else CPU
-    agents, columns = setup.agents, columns_of(setup)
+    agents, columns = setup.agents, rollout_columns(setup)
     kind = columns["obs"].dtype
 
     def zeros(*shape: int, dtype: torch.dtype = torch.float32, on: torch.device = host) -> Tensor:
@@ -131,7 +131,7 @@ def build_blocks(setup: Setup) -> Blocks:
     rng = generator(config.seed, "initial weights", device)
     return Blocks(
         progress=Progress(),
-        learner=build_learner(
+        learner=build(
             setup.student,
             sequences=agents * config.block // config.learner.unroll,
             rng=rng,
@@ -158,7 +158,7 @@ def build_blocks(setup: Setup) -> Blocks:
     )
 
 
-def columns_of(setup: Setup) -> dict[str, Column]:
+def rollout_columns(setup: Setup) -> dict[str, Column]:
     """What is kept of each step: what the world writes, what the policy did, and what is made of both."""
     spaces = setup.spaces
     written = {
@@ -167,4 +167,4 @@ def columns_of(setup: Setup) -> dict[str, Column]:
         "terminated": Column((), torch.bool),
         "truncated": Column((), torch.bool),
     }
-    return written | block_columns(Column(spaces.action_shape, spaces.action_dtype), taught=setup.taught)
+    return written | columns_of(Column(spaces.action_shape, spaces.action_dtype), taught=setup.taught)

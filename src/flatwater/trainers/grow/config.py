@@ -2,12 +2,12 @@
 
 from dataclasses import field
 
+from flatwater.algorithms.config import EpisodeConfig
 from flatwater.config.bounds import Count, Number, Seed
 from flatwater.config.declare import config
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.spaces import Operation
 from flatwater.errors import require
-from flatwater.learners.ppo_config import PPOConfig
 from flatwater.nets.policy_config import PolicyConfig
 
 
@@ -41,7 +41,7 @@ class GrowConfig:
     whose `slots` name the submodules that seeds grow behind. Left out: the hosts of env.host."""
     env: GrowingConfig = field(default_factory=GrowingConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
-    learner: PPOConfig = field(default_factory=PPOConfig)
+    learner: EpisodeConfig = field(default_factory=EpisodeConfig)
     evaluation: HeldOutConfig = field(default_factory=HeldOutConfig)
 
     def __post_init__(self) -> None:

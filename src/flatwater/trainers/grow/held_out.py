@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flatwater.algorithms.ppo import bound_weights
 from flatwater.envs.growing.baselines import Baseline, wait
 from flatwater.envs.growing.simulator import masks, note_left_alone_, observe, step_
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.learners.ppo import act
 from flatwater.trainers.grow.collect import begin_, legality
 from flatwater.trainers.grow.state import Grow, Setup
 
@@ -24,17 +24,11 @@ Player = Callable[[Setup, Grow], Int[Tensor, "E A"]]
 
 def by_policy_(setup: Setup, run: Grow) -> Int[Tensor, "E A"]:
     """What the policy takes for best: its likeliest action, without the draws and the floor that it learns with."""
-    acted = act(
-        setup.policy,
-        setup.actions,
-        run.learner,
-        obs=observe(run.envs),
-        legal=legality(masks(run.envs)),
-        memory=run.memory,
-        rng=None,
-    )
-    run.memory.copy_(acted.memory)
-    return acted.action
+    student, none = setup.student, torch.zeros(setup.config.envs, dtype=torch.bool, device=setup.device)
+    with torch.no_grad():
+        choice = student.choose(bound_weights(student, run.learner), observe(run.envs), run.memory, none)
+    run.memory.copy_(choice.memory)
+    return student.actions.given(choice.logits, legality(masks(run.envs))).likeliest()
 
 
 def by_baseline(baseline: Baseline) -> Player:

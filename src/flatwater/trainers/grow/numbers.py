@@ -4,16 +4,16 @@ from typing import Any
 
 import torch
 
+from flatwater.algorithms.ppo import read_learner_
 from flatwater.envs.growing.spaces import Operation
 from flatwater.envs.growing.stages import Stage
-from flatwater.learners.ppo import read_ppo_
 from flatwater.rollouts.block import Rollout
 from flatwater.trainers.grow.state import Grow, Setup
 
 
 def read_numbers_(setup: Setup, run: Grow) -> dict[str, float]:
     """Named numbers of the round that is complete. Clears the sums that the learner keeps over a round."""
-    numbers = _training(run.rollout) | read_ppo_(run.learner) | {"updates": float(run.learner.updates)}
+    numbers = _training(run.rollout) | read_learner_(run.learner) | {"updates": float(run.learner.updates)}
     numbers |= {f"evaluation/{name}": float(returns.double().mean()) for name, returns in run.scores.baselines.items()}
     if run.progress.round % setup.config.evaluation.every == 0:
         policy = run.scores.policy.double().cpu()

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from flatwater.algorithms.ppo import assess_, make_act, make_update, weigh
 from flatwater.envs.growing.baselines import BASELINES
-from flatwater.learners.ppo import assess_, make_update
 from flatwater.nets.policy import absorb_
 from flatwater.trainers.grow.collect import collect_
 from flatwater.trainers.grow.held_out import by_baseline, by_policy_, leave_alone_, play_, steps_of_all
@@ -34,7 +34,9 @@ class GrowTrainer:
 def build_trainer(setup: Setup, run: Grow) -> GrowTrainer:
     """Bind the phases to the state."""
     config, whole = setup.config, steps_of_all(setup)
-    update_ = make_update(config.learner, setup.policy, setup.actions, run.learner, run.rollout)
+    bound = config.learner, setup.student, run.learner
+    act = make_act(*bound, masked=True)
+    update_ = make_update(*bound, rollout=run.rollout, begun=run.begun, weighing=weigh(setup.device))
     updates = config.learner.epochs * config.learner.minibatches
 
     def baselines_due() -> int:
@@ -45,7 +47,7 @@ def build_trainer(setup: Setup, run: Grow) -> GrowTrainer:
 
     phases = (
         Phase("baselines", baselines_due, lambda number: compare_(setup, run, number)),
-        Phase("collect", lambda: config.env.steps, lambda t: collect_(setup, run, t)),
+        Phase("collect", lambda: config.env.steps, lambda t: collect_(setup, run, act, t)),
         Phase("update", lambda: updates, lambda number: learn_(setup, run, update_, number)),
         Phase("evaluate", evaluation_due, lambda number: evaluate_(setup, run, number)),
     )
@@ -69,7 +71,7 @@ def learn_(setup: Setup, run: Grow, update_: Callable[[int], None], number: int)
         assess_(run.rollout, config)
     update_(number)
     if number == config.epochs * config.minibatches - 1:
-        absorb_(run.learner.normaliser, run.rollout["obs"])
+        absorb_(run.learner.statistics, run.rollout["obs"])
 
 
 def evaluate_(setup: Setup, run: Grow, number: int) -> None:

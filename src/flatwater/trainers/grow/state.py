@@ -6,16 +6,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flatwater.algorithms.ppo import Learner, bound_weights, build, columns_of
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.own_host import find_host
 from flatwater.envs.growing.simulator import GrowingEnvs, build_envs
-from flatwater.envs.growing.spaces import RELEVANT, Operation, sizes
+from flatwater.envs.growing.spaces import HEADS, RELEVANT, Operation, sizes
 from flatwater.envs.growing.task import Task
-from flatwater.learners.ppo import PPOLearner, build_ppo, ppo_columns
+from flatwater.envs.world import PADDING
 from flatwater.nets.actions import Operations
 from flatwater.nets.hosts import Host, Images
-from flatwater.nets.policy import RecurrentPolicy
+from flatwater.nets.student import Student
+from flatwater.nets.student_config import StudentConfig
 from flatwater.rollouts.block import Column, Rollout, build_rollout
 from flatwater.state.random import generator
 from flatwater.state.tree import state
@@ -38,7 +40,7 @@ class Grow:
     """The root of the state tree."""
 
     progress: Progress
-    learner: PPOLearner
+    learner: Learner
     rollout: Rollout
     """One episode of every environment: what PPO learns from, and the lives of the hosts' slots."""
     seeds: Int[Tensor, "E"]
@@ -46,7 +48,9 @@ class Grow:
     envs: GrowingEnvs
     """The pool: it plays the training episodes and, between rounds, the held-out ones."""
     memory: Float[Tensor, "2 E M"]
-    """What the policy remembers of the episodes being played."""
+    """What the policy remembers of the episodes being played, ..."""
+    begun: Float[Tensor, "1 2 E M"]
+    """... and what it did before their first step: nothing."""
     scores: Scores
     generators: dict[str, torch.Generator]
 
@@ -56,8 +60,7 @@ class Setup:
     """What never changes during a run, and is not state: configuration, the policy as functions."""
 
     config: GrowConfig
-    policy: RecurrentPolicy
-    actions: Operations
+    student: Student
     net: Host
     """What computes with the hosts' weights."""
     device: torch.device
@@ -77,13 +80,18 @@ def build_setup(config: GrowConfig, images: Images, device: torch.device) -> Set
     relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
     actions = Operations(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
     obs, width = observation_size(config.env, len(net.seeds)), config.policy
-    policy = RecurrentPolicy(obs=obs, hidden=width.hidden, cells=width.memory, outputs=actions.outputs)
-    return Setup(config, policy, actions, net, device)
+    shape = StudentConfig(hidden=width.hidden, memory=width.memory)
+    return Setup(config, Student((obs,), actions, PADDING, shape, device, statistics=True), net, device)
 
 
-def life_columns(slots: int) -> dict[str, Column]:
-    """What a rollout keeps of the hosts after each step."""
+def host_columns(setup: Setup) -> dict[str, Column]:
+    """What a rollout keeps of the hosts: what is seen of them, and what a step did to them."""
+    slots = len(setup.net.seeds)
     return {
+        "obs": Column(setup.student.obs),
+        "reward": Column(),
+        "terminated": Column((), torch.bool),
+        "truncated": Column((), torch.bool),  # never
         "stage": Column((slots,), torch.int64),
         "accuracy": Column(),
         "rolled_back": Column((), torch.bool),
@@ -92,33 +100,35 @@ def life_columns(slots: int) -> dict[str, Column]:
 
 def build_grow(setup: Setup, data: Task) -> Grow:
     """Allocate a run whole. On the meta device this is its plan."""
-    config, policy, device = setup.config, setup.policy, setup.device
+    config, student, device = setup.config, setup.student, setup.device
 
     def unplayed() -> Tensor:
         return torch.full((config.held_out_turns * config.envs,), torch.nan, device=device)
 
     initial = generator(config.seed, "initial weights", device)
-    learner = build_ppo(policy, envs=config.envs, rng=initial, device=device)
+    learner = build(student, sequences=config.envs, rng=initial, device=device)
+    action = Column((len(HEADS),), torch.int64)
     lean_(setup, learner)
     return Grow(
         progress=Progress(),
         learner=learner,
         rollout=build_rollout(
-            ppo_columns(policy, setup.actions) | life_columns(len(setup.net.seeds)),
+            host_columns(setup) | columns_of(action, legal=student.actions.outputs),
             steps=config.env.steps,
             batch=config.envs,
             device=device,
         ),
         seeds=torch.zeros(config.envs, dtype=torch.int64, device=device),
         envs=build_envs(config.env, count=config.envs, data=data, device=device, net=setup.net),
-        memory=torch.empty(2, config.envs, policy.cells, device=device).fill_(0),
+        memory=torch.empty(2, config.envs, student.policy.cells, device=device).fill_(0),
+        begun=torch.empty(1, 2, config.envs, student.policy.cells, device=device).fill_(0),
         scores=Scores(policy=unplayed(), baselines={name: unplayed() for name in BASELINES}),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},
     )
 
 
-def lean_(setup: Setup, learner: PPOLearner) -> None:
+def lean_(setup: Setup, learner: Learner) -> None:
     """Have a new policy do each operation as often as its prior says: the logits' biases, which learning moves on."""
     if not learner.block.is_meta:
-        bias = setup.policy.weights(learner.block)["action.bias"]
+        bias = bound_weights(setup.student, learner)["action.bias"]
         bias[: len(Operation)].copy_(torch.tensor(setup.config.policy.prior).log())

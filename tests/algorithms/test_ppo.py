@@ -6,45 +6,66 @@ import pytest
 import torch
 from torch import Tensor
 
+from flatwater.algorithms.config import EpisodeConfig
+from flatwater.algorithms.ppo import (
+    assess_,
+    build,
+    columns_of,
+    make_act,
+    make_update,
+    read_learner_,
+    weigh,
+)
+from flatwater.algorithms.returns import clipped_loss
 from flatwater.errors import ConfigError
-from flatwater.learners.losses import clipped_loss
-from flatwater.learners.ppo import act, assess_, build_ppo, make_update, ppo_columns, read_ppo_
-from flatwater.learners.ppo_config import PPOConfig
 from flatwater.nets.actions import Operations
-from flatwater.nets.policy import RecurrentPolicy, absorb_
-from flatwater.rollouts.block import build_rollout, write_
+from flatwater.nets.policy import absorb_
+from flatwater.nets.stack import views
+from flatwater.nets.student import Student
+from flatwater.nets.student_config import StudentConfig
+from flatwater.rollouts.block import Column, build_rollout, write_
 from flatwater.state.tree import leaves
 
 CPU = torch.device("cpu")
 STEPS, ENVS = 4, 32
-CONFIG = PPOConfig(lr=5e-3, minibatches=2)
+CONFIG = EpisodeConfig(lr=5e-3, minibatches=2)
 
 ACTIONS = Operations(choices=(2, 3), relevant=torch.tensor([[False, False], [True, False]]), floor=0.1)
 """WAIT or NAME(cue); a second head never matters. NAME is legal in the last step only, and is then the only choice."""
-POLICY = RecurrentPolicy(obs=3, hidden=16, cells=16, outputs=ACTIONS.outputs)
+POLICY = Student((3,), ACTIONS, 255, StudentConfig(hidden=16, memory=16), CPU, statistics=True)
+WRITTEN = {
+    "obs": Column((3,)),
+    "reward": Column(),
+    "terminated": Column((), torch.bool),
+    "truncated": Column((), torch.bool),
+}
 
 
 class Task:
     """Learner, rollout and generators of one run on the memory task."""
 
-    def __init__(self, seed: int, config: PPOConfig = CONFIG) -> None:
+    def __init__(self, seed: int, config: EpisodeConfig = CONFIG) -> None:
         self.config = config
-        self.learner = build_ppo(POLICY, envs=ENVS, rng=torch.Generator().manual_seed(seed), device=CPU)
-        self.rollout = build_rollout(ppo_columns(POLICY, ACTIONS), steps=STEPS, batch=ENVS, device=CPU)
+        self.learner = build(POLICY, sequences=ENVS, rng=torch.Generator().manual_seed(seed), device=CPU)
+        columns = WRITTEN | columns_of(Column((3,), torch.int64), legal=ACTIONS.outputs)
+        self.rollout = build_rollout(columns, steps=STEPS, batch=ENVS, device=CPU)
         self.rng = torch.Generator().manual_seed(seed + 1000)
-        self.update_ = make_update(config, POLICY, ACTIONS, self.learner, self.rollout)
+        self.act = make_act(config, POLICY, self.learner, masked=True)
+        begun = torch.zeros(1, 2, ENVS, 16)
+        self.update_ = make_update(config, POLICY, self.learner, rollout=self.rollout, begun=begun, weighing=weigh(CPU))
 
     def play_(self, *, remembers: bool = True, paid: float = 1.0) -> float:
         """One episode of each environment into the rollout; the share of cues that were named."""
         cue = torch.randint(0, 2, (ENVS,), generator=self.rng)
-        memory, reward = torch.zeros(2, ENVS, POLICY.cells), torch.zeros(ENVS)
+        memory, noise = torch.zeros(2, ENVS, 16), torch.zeros(ENVS, ACTIONS.noise)
         for t in range(STEPS):
             last = t == STEPS - 1
             obs, legal = observation(cue, t), legality(last=last)
-            acted = act(POLICY, ACTIONS, self.learner, obs=obs, legal=legal, memory=memory, rng=self.rng)
+            starts = torch.full((ENVS,), t == 0)
+            ACTIONS.noise_(noise, self.rng)
+            acted = self.act(obs=obs, memory=memory, starts=starts, noise=noise, legal=legal)
             memory = acted.memory if remembers else torch.zeros_like(memory)
             named = (acted.action[:, 1] == cue).float()
-            reward = paid * named if last else torch.zeros(ENVS)
             write_(
                 self.rollout,
                 t,
@@ -53,21 +74,22 @@ class Task:
                 action=acted.action,
                 log_prob=acted.log_prob,
                 value=acted.value,
-                reward=reward,
-                discount=torch.full((ENVS,), 0.0 if last else self.config.gamma),
+                starts=starts,
+                alive=torch.ones(ENVS, dtype=torch.bool),
+                reward=paid * named if last else torch.zeros(ENVS),
+                terminated=torch.full((ENVS,), last),
                 next_value=torch.zeros(ENVS),
-                continues=torch.full((ENVS,), not last),
             )
             if t:
-                write_(self.rollout, t - 1, next_value=acted.value)
+                self.rollout["next_value"][t - 1] = acted.value
         return float(named.mean())
 
     def learn_(self) -> dict[str, float]:
         assess_(self.rollout, self.config)
         for number in range(self.config.epochs * self.config.minibatches):
             self.update_(number)
-        absorb_(self.learner.normaliser, self.rollout["obs"])
-        return read_ppo_(self.learner)
+        absorb_(self.learner.statistics, self.rollout["obs"])
+        return read_learner_(self.learner)
 
 
 def observation(cue: Tensor, t: int) -> Tensor:
@@ -114,7 +136,7 @@ def test_without_advantage_the_policy_stays_and_the_critic_learns() -> None:
     assess_(task.rollout, task.config)
     task.rollout["advantage"].zero_()
     task.update_(0)
-    grads = POLICY.weights(task.learner.adam.grad)
+    grads = views(task.learner.adam.grad, POLICY.layout)
     assert grads["action.weight"].abs().max() == 0
     assert grads["action.bias"].abs().max() == 0
     assert grads["value.weight"].abs().max() > 0
@@ -124,13 +146,12 @@ def test_the_policy_that_acted_is_the_one_that_learns() -> None:
     """Step by step and episode by episode give the same log-probabilities, so the first ratios are 1."""
     task = Task(seed=0)
     task.play_()
-    task.learn_()  # the normaliser has been filled, the weights are others
+    task.learn_()  # the statistics have been filled, the weights are others
     task.play_()
     assess_(task.rollout, task.config)
     task.update_(0)
-    told = read_ppo_(task.learner)
+    told = read_learner_(task.learner)
     assert told["train/kl"] == pytest.approx(0, abs=1e-9)
-    assert told["train/clipped"] == 0
 
 
 def test_assessment_has_mean_0_and_deviation_1_and_returns_that_telescope() -> None:
@@ -178,7 +199,7 @@ def test_each_minibatch_is_a_part_of_its_own() -> None:
     for epoch in range(3):
         task.update_(2 * epoch)
         task.update_(2 * epoch + 1)
-        skipped.append(read_ppo_(task.learner)["train/skipped"])
+        skipped.append(read_learner_(task.learner)["train/skipped"])
     assert skipped == [1, 1, 1]
 
 
@@ -195,7 +216,7 @@ def test_a_gradient_that_is_not_finite_is_left_out() -> None:
     before = task.learner.block.clone()
     task.update_(0)
     assert torch.equal(task.learner.block, before)
-    assert read_ppo_(task.learner)["train/skipped"] == 1
+    assert read_learner_(task.learner)["train/skipped"] == 1
 
 
 def test_one_seed_gives_one_run_in_storage_that_never_moves() -> None:
@@ -219,7 +240,7 @@ def pointers(task: Task) -> list[int]:
 
 
 def test_nothing_to_tell_before_the_first_update() -> None:
-    assert read_ppo_(Task(seed=0).learner) == {}
+    assert read_learner_(Task(seed=0).learner) == {}
 
 
 @pytest.mark.parametrize(
@@ -228,6 +249,7 @@ def test_nothing_to_tell_before_the_first_update() -> None:
         ("gamma", 1.1),
         ("lam", -0.1),
         ("clip", 0.0),
+        ("value_clip", -0.1),
         ("lr", 0.0),
         ("epochs", 0),
         ("minibatches", 0),
@@ -238,4 +260,4 @@ def test_nothing_to_tell_before_the_first_update() -> None:
 )
 def test_settings_out_of_range_are_named(field: str, wrong: float) -> None:
     with pytest.raises(ConfigError, match=f"learner.{field} = {wrong}"):
-        PPOConfig(**{field: wrong})
+        EpisodeConfig(**{field: wrong})

@@ -4,14 +4,43 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.learners.returns import gae, lambda_returns
+from flatwater.algorithms.returns import gae
 
 T, B = 7, 3
 
 
 Block = dict[str, Tensor]
+
+
+def lambda_returns(
+    *,
+    reward: Float[Tensor, "T B"],
+    discount: Float[Tensor, "T B"],
+    next_value: Float[Tensor, "T B"],
+    continues: Bool[Tensor, "T B"],
+    lam: float,
+) -> Float[Tensor, "T B"]:
+    """The lambda-return (Sutton & Barto 2018, eq. 12.20): a mixture of all n-step returns, equal to `gae` + V(s_t).
+
+    G_t = r_t + discount_t ((1 - lam) V(s_t+1) + lam G_t+1), and r_t + discount_t V(s_t+1) where the episode ended or
+    the block does. It needs no V(s_t), so a critic can learn from it before it is any good.
+
+    Args:
+        reward: r_t, paid on the way from s_t to its successor.
+        discount: gamma, or 0 where the step terminated.
+        next_value: V of the true successor, taken before any reset.
+        continues: False where the episode ended, by termination or by truncation.
+        lam: 0 gives the one-step target, 1 the discounted return.
+    """
+    returns, carry = torch.empty_like(reward), next_value[-1]
+    for t in reversed(range(len(reward))):
+        mixed = torch.lerp(next_value[t], carry, lam)
+        carry = reward[t] + discount[t] * torch.where(continues[t], mixed, next_value[t])
+        returns[t] = carry
+    return returns
 
 
 def column(*numbers: float) -> Tensor:

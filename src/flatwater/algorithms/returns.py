@@ -1,4 +1,4 @@
-"""What a step was worth: advantages and returns over a block of consecutive steps. Pure.
+"""What a step was worth, and the clipped losses that are made of it (Schulman et al. 2017, PPO, eq. 7). Pure.
 
 The end of an episode has two kinds, which enter as two arguments. Where it *terminated* nothing follows, so `discount`
 is 0. Where it was *truncated* the world went on without us: the value of the state that followed still counts
@@ -42,29 +42,28 @@ def gae(
     return advantage
 
 
-def lambda_returns(
-    *,
-    reward: Float[Tensor, "T B"],
-    discount: Float[Tensor, "T B"],
-    next_value: Float[Tensor, "T B"],
-    continues: Bool[Tensor, "T B"],
-    lam: float,
-) -> Float[Tensor, "T B"]:
-    """The lambda-return (Sutton & Barto 2018, eq. 12.20): a mixture of all n-step returns, equal to `gae` + V(s_t).
-
-    G_t = r_t + discount_t ((1 - lam) V(s_t+1) + lam G_t+1), and r_t + discount_t V(s_t+1) where the episode ended or
-    the block does. It needs no V(s_t), so a critic can learn from it before it is any good.
+def clipped_loss(log_ratio: Float[Tensor, "*N"], advantage: Float[Tensor, "*N"], clip: float) -> Float[Tensor, "*N"]:
+    """-min(ratio A, clip(ratio, 1 - clip, 1 + clip) A) of each action: no gain from moving further than `clip`.
 
     Args:
-        reward: r_t, paid on the way from s_t to its successor.
-        discount: gamma, or 0 where the step terminated.
-        next_value: V of the true successor, taken before any reset.
-        continues: False where the episode ended, by termination or by truncation.
-        lam: 0 gives the one-step target, 1 the discounted return.
+        log_ratio: log-probability of each action now, minus the one with which it was drawn.
+        advantage: A of each action.
+        clip: how far the ratio may be from 1.
     """
-    returns, carry = torch.empty_like(reward), next_value[-1]
-    for t in reversed(range(len(reward))):
-        mixed = torch.lerp(next_value[t], carry, lam)
-        carry = reward[t] + discount[t] * torch.where(continues[t], mixed, next_value[t])
-        returns[t] = carry
-    return returns
+    ratio = log_ratio.exp()
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def clipped_value_loss(
+    value: Float[Tensor, "*N"], before: Float[Tensor, "*N"], target: Float[Tensor, "*N"], clip: float
+) -> Float[Tensor, "*N"]:
+    """Half the larger of the squared errors of V and of V kept within `clip` of what it was (Schulman's baselines).
+
+    Args:
+        value: V now.
+        before: V as it was when the step was taken.
+        target: what it should be.
+        clip: how far V may move before a step's gain no longer pulls it further.
+    """
+    kept = before + (value - before).clamp(-clip, clip)
+    return torch.maximum((value - target).square(), (kept - target).square()) / 2
