@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from statistics import quantiles
 
 from flatwater.comparisons.side_by_side import Compared, Rows, differences, number_rows, setting_rows
 from flatwater.metrics.jsonl import known
@@ -12,6 +13,8 @@ from flatwater.reports.chart import MOST_POINTS, Axis, Chart, Line, round_axis
 from flatwater.reports.document import document
 
 MIB = 1 << 20
+FEWEST, FENCE, MARGIN = 8, 5.0, 0.06
+"""Values of which outliers are told, quartile distances beyond which a value is one, and the room around the others."""
 
 
 def comparison_page(runs: Sequence[Compared], written: datetime) -> str:
@@ -79,8 +82,22 @@ def _over_rounds(runs: Sequence[Compared], metric: str, title: str, unit: float 
             rounds += x
     if not marks:
         return None
-    reading = f"{metric} of each run, over its own rounds."
-    return Chart(title=title, reading=reading, marks=marks, x=round_axis(sorted({*rounds})))
+    span = without_outliers([value for line in marks for value in line.y if value is not None])
+    reading = (
+        f"{metric} of each run, over its own rounds.{' Single values lie outside of the picture.' if span else ''}"
+    )
+    return Chart(title=title, reading=reading, marks=marks, x=round_axis(sorted({*rounds})), y=Axis(span=span))
+
+
+def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
+    """The range of all but single values that would flatten every curve, such as a fine; None where there are none."""
+    if len(values) < FEWEST:
+        return None
+    low, _, high = quantiles(values, n=4)
+    fence = FENCE * (high - low)
+    kept = [value for value in values if low - fence <= value <= high + fence]
+    margin = MARGIN * (max(kept) - min(kept))
+    return None if len(kept) == len(values) or not margin else (min(kept) - margin, max(kept) + margin)
 
 
 def equity_chart(runs: Sequence[Compared]) -> Chart | None:

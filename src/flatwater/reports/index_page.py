@@ -49,8 +49,9 @@ def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
 
 
 def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Block]:
-    titles = ("run", "recipe", "state", "tags", "rounds", sort or "score", "size", "last change")
-    yield Table(titles, [_row(run, folder, beside, sort) for run in runs], words=4)
+    tags = ["tags"] if any(run.tag for run in runs) else []
+    titles = ("run", "recipe", "state", *tags, "rounds", sort or "score", "size", "last change")
+    yield Table(titles, [_row(run, folder, beside, sort, tags=bool(tags)) for run in runs], words=3 + len(tags))
     without = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
     if without:
         command = f"flatwater report {shell_quoted(str(folder / without[0]))}"
@@ -59,14 +60,14 @@ def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None)
         yield Paragraph((said, Piece(command)), "reading")
 
 
-def _row(run: RunLine, folder: Path, beside: Path, sort: str | None) -> tuple[Text, ...]:
+def _row(run: RunLine, folder: Path, beside: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
     report = RunFolder(folder / run.name).report
     href = quote(os.path.relpath(report.resolve(), beside)) if report.is_file() else ""
     return (
         Piece(run.name, "", href),
         run.trainer,
         Piece(run.state, f"state {run.state}"),
-        ", ".join(run.tag),
+        *([", ".join(run.tag)] if tags else []),
         f"{run.done}/{run.rounds}",
         score_of(run, sort),
         format_bytes(run.bytes),

@@ -256,7 +256,7 @@ def configuration(run: RunRecords) -> Iterator[Block]:
     yield Folded(said, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
 
 
-PARTS: Mapping[str, Callable[[RunRecords], Iterator[Block]]] = {
+PARTS: dict[str, Callable[[RunRecords], Iterator[Block]]] = {
     "Findings": findings,
     "Memory": memory,
     "Speed": speed,

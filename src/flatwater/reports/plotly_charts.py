@@ -60,7 +60,8 @@ def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
             yield shape | {"y": finite(mark.low), "showlegend": False}
             yield shape | {"y": finite(mark.high), "fill": "tonexty", "fillcolor": mark.colour}
         case Dots():
-            marker = {"color": mark.colour, "size": 8, "symbol": SYMBOLS[mark.symbol]}
+            size = 11 if mark.symbol == "up" else 8  # seen below one that points down at the same place
+            marker = {"color": mark.colour, "size": size, "symbol": SYMBOLS[mark.symbol]}
             yield {
                 "type": "scatter",
                 "mode": "markers",
@@ -72,7 +73,7 @@ def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
                 "hovertemplate": f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_more(mark.said)}",
             }
         case Bars():
-            yield _bars(mark, chart)
+            yield from _bars(mark, chart)
         case Spans():
             yield _spans(mark, chart)
 
@@ -93,7 +94,7 @@ def _line(mark: Line, chart: Chart) -> Trace:
     return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": 7 if alone else 5}}
 
 
-def _bars(mark: Bars, chart: Chart) -> Trace:
+def _bars(mark: Bars, chart: Chart) -> Iterator[Trace]:
     along, places = (chart.x, chart.y) if mark.across else (chart.y, chart.x)
     at, values = places.placed(mark.at), finite(mark.values)
     trace: Trace = {"type": "bar", "text": mark.labels, "marker": {"color": mark.colour, "line": {"width": 0}}}
@@ -114,7 +115,12 @@ def _bars(mark: Bars, chart: Chart) -> Trace:
             "thickness": 1.2,
             "width": 3,
         }
-    return trace
+        trace["textposition"] = "none"
+        # Beside the end of the interval, not on it.
+        spot = {"x": finite(mark.high), "y": at} if mark.across else {"x": at, "y": finite(mark.high)}
+        side = {"mode": "text", "textposition": "middle right" if mark.across else "top center", "cliponaxis": False}
+        yield {"type": "scatter", "text": mark.labels, "hoverinfo": "skip", "showlegend": False} | side | spot
+    yield trace
 
 
 def _spans(mark: Spans, chart: Chart) -> Trace:

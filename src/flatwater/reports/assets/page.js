@@ -44,8 +44,9 @@
 
   function legend(place, plot, traces) {
     place.replaceChildren();
+    const one = traces.filter((trace) => trace.showlegend !== false).length < 2;
     traces.forEach((trace, at) => {
-      if (trace.showlegend === false || traces.length < 2) return;
+      if (one || trace.showlegend === false) return;
       const mark = document.createElement("i");
       mark.style.background = trace.fillcolor || (trace.marker || trace.line).color;
       if (trace.mode === "markers") mark.className = "dot";
