@@ -40,7 +40,8 @@ def best(run):
 
 
 def sections(run):
-    return {**course_sections(run), "Candidates": [best(run), Table(("number", "value"), [("rounds <i>", str(run.done))])]}
+    table = Table(("number", "value"), [("rounds <i>", str(run.done))])
+    return {**course_sections(run), "Candidates": [best(run), table]}
 
 
 OWN = replace(SEARCH, config=OwnConfig, sections=sections, picture=lambda run: [[best(run)]])

@@ -11,6 +11,7 @@ from seen_page import HOSTILE, Seen, charts, painted
 from synthetic_run import make_run
 
 from flatwater.cli.main import main
+from flatwater.comparisons.page import without_outliers
 from flatwater.comparisons.side_by_side import differences, number_rows, read_compared, setting_rows
 
 
@@ -124,3 +125,13 @@ def test_wrong_input_is_told(words: list[str], part: str, capsys: pytest.Capture
     said = capsys.readouterr()
     assert part in " ".join(said.err.split())
     assert said.out == ""
+
+
+def test_single_values_do_not_flatten_the_others() -> None:
+    level = [float(10 + at % 3) for at in range(20)]
+    assert without_outliers(level) is None
+    low, high = without_outliers([*level, -2500.0]) or (0, 0)
+    assert 9 < low < 10
+    assert 12 < high < 13
+    assert without_outliers([1.0] * 19 + [2.0]) is None, "all others are the same: nothing says what is far"
+    assert without_outliers([1.0, -9000.0]) is None, "too few"

@@ -151,7 +151,7 @@ def test_the_index_links_to_the_reports_that_are_there(tmp_path: Path) -> None:
     ]
     assert "a &lt;i&gt;" in page
     assert "1 run has no report yet" in page
-    assert f"flatwater report &#x27;{runs}/without&#x27;" in page
+    assert f"flatwater report &#39;{runs}/without&#39;" in page
     assert "<script" not in page
     assert len(page) < 50_000, "nothing is carried along that draws no chart"
 

@@ -83,9 +83,8 @@ def _over_rounds(runs: Sequence[Compared], metric: str, title: str, unit: float 
     if not marks:
         return None
     span = without_outliers([value for line in marks for value in line.y if value is not None])
-    reading = (
-        f"{metric} of each run, over its own rounds.{' Single values lie outside of the picture.' if span else ''}"
-    )
+    outside = " Single values lie outside of the picture." if span else ""
+    reading = f"{metric} of each run, over its own rounds.{outside}"
     return Chart(title=title, reading=reading, marks=marks, x=round_axis(sorted({*rounds})), y=Axis(span=span))
 
 
