@@ -13,6 +13,7 @@ _MOST = 1 << 60
 _WHOLE = 1000
 """From this number on all digits are shown."""
 _HOUR, _DAY = 3600.0, 86400.0
+_SECONDS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": _HOUR, "d": _DAY}
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
@@ -55,6 +56,18 @@ def format_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def parse_duration(text: str) -> float:
+    """`90s`, `10m` or `1.5h` as seconds.
+
+    Raises:
+        ConfigError: the text is not a number above 0 followed by a known unit.
+    """
+    found = _AMOUNT.fullmatch(text)
+    if found is None or found[2] not in _SECONDS or float(found[1]) <= 0:
+        raise ConfigError(f"{shown(text)} is not a length of time. Write it like 90s, 10m or 1h.")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def two_digits(count: float) -> str:

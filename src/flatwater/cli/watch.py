@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from flatwater.cli.output_file import KEPT, check_output, write_output
 from flatwater.config.bounds import Bounds
+
+if TYPE_CHECKING:
+    from flatwater.memory.watch.spool import Reports
 
 LAST = KEPT / "watch" / "last.json"
 """Where the newest result is kept, below the working folder."""
@@ -22,7 +26,7 @@ class Watch:
 
     The command stands after the options: `flatwater watch -- python train.py --lr 3e-4`, `flatwater watch train.py`, or
     `flatwater watch -- -m package.train`. Its output, arguments and exit code stay its own; findings are told on stderr
-    when it has ended.
+    when it has ended, and before that with --every. `flatwater watch told.json` tells a kept result again.
     """
 
     steps_from: Literal["auto", "update", "episode", "step", "epoch", "second"] = "auto"
@@ -38,7 +42,13 @@ class Watch:
     """Write the result as a web page to this file: the findings, and memory over time. Needs plotly, which
     `pip install 'flatwater[train]'` brings."""
     against: str | None = None
-    """Compare the findings with those of an earlier run: `last`, or a file that --json wrote."""
+    """Say what changed since an earlier run, in bytes by owner, and which findings are new: `last`, or a file that
+    --json wrote. `flatwater watch --against monday.json tuesday.json` compares two files and runs nothing."""
+    every: str | None = None
+    """Tell what is known while the program runs, each time that so long has passed, such as 10m or 1h; a file of --json
+    is written anew each time too."""
+    out: Path | None = None
+    """Append what --every tells to this file, and keep stderr for the program."""
     attach: Annotated[int, Bounds(1, 1 << 22)] | None = None
     """Look into a running Python process, by its number, instead of running a command: gdb enters it, and after
     --seconds the watch leaves it as it was. Where it cannot be entered, it is looked at from outside: totals."""
@@ -49,6 +59,8 @@ class Watch:
     fail: bool = False
     """End with exit status 1, if the program itself ends with 0, where something grows and does not end, or memory grew
     and no cause was found: for CI. What fills a buffer, and mapped files, do not count."""
+    fail_if_grows: str | None = None
+    """The same where memory grew by more than this since warm-up: 64MiB in all, 1MiB/step, 1MiB/second or 1MiB/hour."""
     command: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The program's command."""
 
@@ -67,22 +79,69 @@ class Watch:
         Raises:
             ConfigError: there is nothing to run, or an option cannot be used.
         """
+        from flatwater.memory.watch.outcome import Allowed
         from flatwater.memory.watch.runner import watch_command
+        from flatwater.terminal import terminal
         from flatwater.units import parse_bytes
 
         limit = None if self.budget is None else parse_bytes(self.budget)
         before = None if self.against is None else earlier(self.against)
-        check_places(None if self.json in {None, "-"} else self.json, self.html)
+        allowed = None if self.fail_if_grows is None else Allowed.read(self.fail_if_grows)
+        check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
+        reports = self._reports()
+        code, kept = 0, len(self.command) == 1 and self.command[0].endswith(".json")
         if self.attach is not None:
-            code, summary = 0, _attached(self.attach, self.seconds, limit, outside=self.outside)
+            summary = _attached(self.attach, self.seconds, limit, outside=self.outside, reports=reports)
+        elif kept:
+            summary = earlier(self.command[0])
         else:
             unit = None if self.steps_from == "auto" else self.steps_from
-            ended = watch_command(self.command, unit=unit, limit=limit)
+            ended = watch_command(self.command, unit=unit, limit=limit, reports=reports)
             code, summary = ended.code, ended.summary
-        self._tell(summary, before)
-        return code or int(self.fail and failed(summary))
+        self._tell(summary, before, keep=not kept)
+        exceeded = "" if allowed is None else allowed.exceeded(summary)
+        if exceeded:
+            terminal(errors=True).print(exceeded, soft_wrap=True)
+        return code or int(bool(exceeded) or (self.fail and failed(summary)))
 
-    def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None) -> None:
+    def _reports(self) -> "Reports | None":
+        """What --every asks for.
+
+        Raises:
+            ConfigError: it is no length of time, or --out stands alone.
+        """
+        from flatwater.errors import ConfigError
+        from flatwater.memory.watch.spool import Reports
+        from flatwater.units import parse_duration
+
+        if self.every is None:
+            if self.out is not None:
+                raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
+            return None
+        told = set[tuple[str, str]]()
+        return Reports(max(1.0, parse_duration(self.every)), lambda summary: self._report(summary, told))
+
+    def _report(self, summary: dict[str, Any], told: set[tuple[str, str]]) -> None:
+        """Tell what is known so far; what was told before, by its name alone."""
+        from datetime import datetime
+
+        from flatwater.errors import RunError
+        from flatwater.memory.watch.terminal import lines_of
+        from flatwater.storage.directory import write_object
+        from flatwater.terminal import lasting_terminal
+
+        lines = [f"{datetime.now().astimezone():%Y-%m-%d %H:%M}", *lines_of(summary, before=frozenset(told))]
+        told |= {(found["verdict"], found["owner"]) for found in summary["findings"]}
+        if self.out is None:
+            lasting_terminal(errors=True).print("\n".join(lines), soft_wrap=True)
+        else:
+            with suppress(OSError), self.out.open("a", encoding="utf-8", errors="replace") as file:  # a full disk
+                file.write("\n".join([*lines, ""]))
+        if self.json not in {None, "-"}:
+            with suppress(RunError):
+                write_object(Path(str(self.json)), as_text(summary).encode(errors="replace"))
+
+    def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
         import sys
 
         from flatwater.errors import FlatwaterError
@@ -90,7 +149,7 @@ class Watch:
         from flatwater.terminal import terminal
 
         text = as_text(summary)
-        places = [str(LAST)] if _kept(text) else []
+        places = [str(LAST)] if keep and _kept(text) else []
         if self.json == "-":
             sys.stdout.write(text)
         console = terminal(errors=True)
@@ -128,7 +187,9 @@ def _page(summary: dict[str, Any]) -> str:
     return watch_page(watch_of(summary), datetime.now().astimezone())
 
 
-def _attached(pid: int, seconds: float, limit: int | None, *, outside: bool) -> dict[str, Any]:
+def _attached(
+    pid: int, seconds: float, limit: int | None, *, outside: bool, reports: "Reports | None"
+) -> dict[str, Any]:
     """What is seen of a running process: from inside, or from outside with the reason."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -148,7 +209,7 @@ def _attached(pid: int, seconds: float, limit: int | None, *, outside: bool) -> 
         if outside:
             return look_at(pid, seconds, limit, looked=looked)
         try:
-            return look_into(pid, seconds, limit, looked=looked)
+            return look_into(pid, seconds, limit, looked=looked, reports=reports)
         except CannotEnterError as reason:
             bar.console.print(f"from outside: {reason}", soft_wrap=True)
             summary = look_at(pid, seconds, limit, looked=looked)
@@ -186,12 +247,12 @@ def earlier(named: str) -> dict[str, Any]:
         found: Any = json.loads(read_regular(path, RESULT_BYTES))
     except OSError as fault:
         raise ConfigError(
-            f"--against {named}: {path} cannot be read: {fault.strerror}. Run once without --against to make one."
+            f"{named}: {path} cannot be read: {fault.strerror}. Run once without --against to make one."
         ) from fault
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or "findings" not in found:
-        raise ConfigError(f"--against {named}: {path} was not written by `flatwater watch --json`")
+        raise ConfigError(f"{named}: {path} was not written by `flatwater watch --json`")
     return found
 
 
@@ -207,12 +268,13 @@ def _on_one_line(found: re.Match[str]) -> str:
     return f"[{' '.join(found[0][1:-1].split())}]"
 
 
-def check_places(json: str | None, html: Path | None) -> None:
+def check_places(json: str | None, html: Path | None, out: Path | None = None) -> None:
     """Find out before the program starts what would fail when it has ended, hours later.
 
     Args:
         json: file that is asked for.
         html: page that is asked for.
+        out: file to append to that is asked for.
 
     Raises:
         ConfigError: a file cannot be written there, or the page cannot be made, or it has another ending.
@@ -227,6 +289,8 @@ def check_places(json: str | None, html: Path | None) -> None:
         )
     if json is not None:
         check_output("--json", Path(json))
+    if out is not None:
+        check_output("--out", out)
     if html is not None:
         check_output("--html", html, ".html")
 

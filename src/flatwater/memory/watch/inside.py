@@ -36,7 +36,12 @@ class CannotEnterError(FlatwaterError):
 
 
 def look_into(
-    pid: int, seconds: float, limit: int | None = None, *, looked: Callable[[float], None] = lambda _: None
+    pid: int,
+    seconds: float,
+    limit: int | None = None,
+    *,
+    looked: Callable[[float], None] = lambda _: None,
+    reports: spool.Reports | None = None,
 ) -> dict[str, Any]:
     """Watch a running process from inside for some seconds, or until it ends or Ctrl-C is pressed.
 
@@ -45,6 +50,7 @@ def look_into(
         seconds: how long.
         limit: bytes at which it must stop; what the machine gives by default.
         looked: told of each look, with the part of the time that is over.
+        reports: told meanwhile.
 
     Returns:
         The JSON of `flatwater watch`, told by the second.
@@ -56,7 +62,13 @@ def look_into(
         page = _enter(pid, folder, limit)
         with (folder / boot.PAGE).open("x") as file:  # never through a link: the folder is the other user's
             file.write(str(page))
-        found = _wait(pid, folder, seconds, looked)
+
+        def look(at: float) -> None:
+            looked(at / seconds)
+            if reports is not None:
+                reports.look(at, lambda: _spools(folder))
+
+        found = _wait(pid, folder, seconds, look)
     found.pop("ended", None)
     found.pop("ended_at", None)
     return {**found, "unseen": [*found["unseen"], *LEFT]}
@@ -145,11 +157,11 @@ def _refusal(said: str) -> str:
     return f"gdb could not enter the process ({last.strip()[:200]})"
 
 
-def _wait(pid: int, folder: Path, seconds: float, looked: Callable[[float], None]) -> dict[str, Any]:
+def _wait(pid: int, folder: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
     began = time.monotonic()
     with suppress(KeyboardInterrupt):  # what was read is told
         while (at := time.monotonic() - began) < seconds and _lives(pid):
-            looked(at / seconds)
+            look(at)
             time.sleep(min(LOOK_SECONDS, seconds))
             _check(folder, at)
     (folder / boot.STAY).unlink(missing_ok=True)

@@ -13,6 +13,8 @@ WEIGHING = SHIPPED.weighing
 
 LATER = 1.4
 """Factor between the clocks at which owners are weighed."""
+OWNERS = 60
+"""Whose bytes a result keeps."""
 MOST = 40
 """Censuses that are remembered; the older half is thinned when there are more."""
 
@@ -41,6 +43,13 @@ def mark_(marks: Marks, clock: int, census: Census) -> None:
     if len(marks.censuses) > MOST:
         del marks.clocks[1 : MOST // 2 : 2], marks.censuses[1 : MOST // 2 : 2]
     marks.due = LATER * clock
+
+
+def held_in(marks: Marks) -> dict[str, int]:
+    """Bytes by owner at the newest census, the largest first."""
+    newest = marks.censuses[-1] if marks.censuses else {}
+    sizes = sorted(((size, owner) for owner, (_, size) in newest.items()), reverse=True)
+    return {owner: size for size, owner in sizes[:OWNERS]}
 
 
 def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[Row]) -> Finding:

@@ -3,16 +3,17 @@
 One value, made from the readings once. Terminal, page, JSON and exit status read it and decide nothing themselves.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from flatwater.errors import ConfigError
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.diagnose.judge import UNEXPLAINED
 from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import Row, growth, rises, settled
-from flatwater.units import format_bytes
+from flatwater.units import format_bytes, parse_bytes
 
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
@@ -86,6 +87,53 @@ class Outcome:
 def fails(outcome: Outcome, findings: Sequence[Finding]) -> bool:
     """Whether a build that asked for flat memory fails: something grows and does not end, or grew without a cause."""
     return outcome.state == "unexplained" or any(found.verdict not in HARMLESS for found in findings)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Growth that a build lets pass: in all since warm-up, or by the second, the hour or the step."""
+
+    bytes: float
+    per: str
+    """`step`, `second`, `hour`, or empty for all of it."""
+
+    @classmethod
+    def read(cls, text: str) -> "Allowed":
+        """`1MiB/step`, `10MiB/hour` or `64MiB`.
+
+        Raises:
+            ConfigError: it is no amount of memory, or of another time.
+        """
+        amount, _, per = text.partition("/")
+        if per not in {"", *_PER}:
+            raise ConfigError(f"--fail-if-grows {text}: must be by one of {', '.join(_PER)}, such as 1MiB/step")
+        return cls(parse_bytes(amount), per)
+
+    def exceeded(self, summary: dict[str, Any]) -> str:
+        """A sentence where a program grew by more; else nothing.
+
+        Args:
+            summary: the JSON of `flatwater watch`.
+        """
+        # Growth is that since warm-up, a fifth of the readings; steps and seconds are those of the same stretch.
+        columns = summary["series"]
+        steps, seconds = (columns[name][len(columns[name]) // ENDING.warm_up :] for name in ("steps", "seconds"))
+        if summary.get("workers"):  # the columns are of the program's own process
+            steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
+        stretch = _PER[self.per](steps, seconds) if self.per and steps else 1.0
+        grown = summary["resident_growth_bytes"] / stretch if stretch > 0 else 0.0
+        unit = summary["unit"] if self.per == "step" else self.per
+        by = f" {'an' if unit[0] in 'aeiouh' else 'a'} {unit}" if unit else ""
+        told = f"more than allowed: it grew by {format_bytes(grown)}{by}, and {format_bytes(self.bytes)} may be"
+        return told if grown > self.bytes else ""
+
+
+_PER: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+    "step": lambda steps, _: steps[-1] - steps[0],
+    "second": lambda _, seconds: seconds[-1] - seconds[0],
+    "hour": lambda _, seconds: (seconds[-1] - seconds[0]) / 3600,
+}
+"""How many passed since warm-up."""
 
 
 def outcome_of(

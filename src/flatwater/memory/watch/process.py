@@ -42,7 +42,7 @@ from flatwater.memory.watch.books import (
 )
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
-from flatwater.memory.watch.measured import Marks, mark_
+from flatwater.memory.watch.measured import Marks, held_in, mark_
 from flatwater.memory.watch.outcome import outcome_of, without_reached
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import Pages, find_
@@ -357,7 +357,8 @@ class ProcessWatch:
         )
         cost = {"cpu_share": spent, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}
         unseen = [*summary["unseen"], *self._hearing.faults]
-        return summary | {"cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
+        held = held_in(self._marks)
+        return summary | {"held": held, "cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
 
     cost_bytes = 0
     """Bytes that the watch itself takes: set by whoever measured them around the import."""

@@ -4,12 +4,13 @@ The program gets the terminal, the arguments and the environment that it would h
 """
 
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +37,16 @@ class Ended:
     """The JSON of `flatwater watch`."""
 
 
-def watch_command(words: Sequence[str], *, unit: str | None = None, limit: int | None = None) -> Ended:
+def watch_command(
+    words: Sequence[str], *, unit: str | None = None, limit: int | None = None, reports: spool.Reports | None = None
+) -> Ended:
     """Run a command with the first Python program in it watched, and wait for its end.
 
     Args:
         words: `python train.py ...`, `train.py ...`, `-m module ...`, or any command that starts Python.
         unit: kind of boundary to tell growth by; None finds it.
         limit: bytes at which the program would have to stop.
+        reports: told while it runs.
 
     Raises:
         ConfigError: there is no such script or command.
@@ -50,7 +54,7 @@ def watch_command(words: Sequence[str], *, unit: str | None = None, limit: int |
     command = command_of(words)
     with tempfile.TemporaryDirectory(prefix="flatwater-watch-") as folder:
         environment = _environment(Path(folder), unit, limit)
-        code = _run(command, environment)
+        code = _run(command, environment, Path(folder), reports)
         summary = _summary(Path(folder), command, code)
     return Ended(code, summary)
 
@@ -103,14 +107,26 @@ def _environment(folder: Path, unit: str | None, limit: int | None) -> dict[str,
     return {**os.environ, **told, "PYTHONPATH": inject if before is None else os.pathsep.join((inject, before))}
 
 
-def _run(command: Sequence[str], environment: dict[str, str]) -> int:
+def _run(command: Sequence[str], environment: dict[str, str], folder: Path, reports: spool.Reports | None) -> int:
     """The exit code. Output goes where ours goes."""
     sys.stdout.flush()
     with _forwarding() as children:
         child = subprocess.Popen(command, env=environment)  # noqa: S603  (the user's own command)
         children.append(child)
+        if reports is not None:
+            _report(child.pid, reports, lambda: _summary(folder, command, None))
         code = child.wait()
     return KILLED - code if code < 0 else code
+
+
+def _report(pid: int, reports: spool.Reports, known: Callable[[], dict[str, Any]]) -> None:
+    """Tell what is known, again and again, until the program ends. Nothing is done in between."""
+    process = os.pidfd_open(pid)
+    try:
+        while not select.select([process], [], [], reports.every)[0]:
+            reports.tell(known())
+    finally:
+        os.close(process)
 
 
 @contextmanager
@@ -133,12 +149,12 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
             signal.signal(number, handler)
 
 
-def _summary(folder: Path, command: Sequence[str], code: int) -> dict[str, Any]:
-    """What the longest of the watched processes left."""
+def _summary(folder: Path, command: Sequence[str], code: int | None) -> dict[str, Any]:
+    """What the longest of the watched processes left, or knows so far where there is no exit code yet."""
     found = spool.read_spools(folder)
     summary = found[0] if found else spool.unwatched(" ".join(command), NO_PYTHON)
     summary.pop("ended_at", None)
-    if not summary.pop("ended", False) and found:
+    if not summary.pop("ended", False) and found and code is not None:
         summary["unseen"].append("the program ended at once: what it did in its last two seconds at most is missing")
     faults, old = _notes(folder, "fault"), _notes(folder, "old")
     if not found and (faults or old):  # it was seen, and nothing could be read
@@ -147,7 +163,8 @@ def _summary(folder: Path, command: Sequence[str], code: int) -> dict[str, Any]:
         faults += old
     summary["unseen"] += [*faults, *_notes(folder, "unseen")]
     summary = with_workers(summary, spool.read_spools(folder, spool.WORKER))
-    return {**summary, "program": " ".join(command[1:]) or command[0], "exit_code": code}
+    told = {**summary, "program": " ".join(command[1:]) or command[0]}
+    return told if code is None else told | {"exit_code": code}
 
 
 def _notes(folder: Path, kind: str) -> list[str]:

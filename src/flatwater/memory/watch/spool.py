@@ -1,6 +1,8 @@
 """What a watched program knows of itself, in a file that is always whole: it outlives kill -9."""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,30 @@ PROGRAM, WORKER = ".json", ".worker.json"
 
 _as_json = json.JSONEncoder().encode
 """Bound here: a program may replace `json.dumps`."""
+
+
+@dataclass
+class Reports:
+    """What is told while a program runs."""
+
+    every: float
+    """Seconds from one to the next."""
+    tell: Callable[[dict[str, Any]], None]
+    """Gets the summary as it is."""
+    before: float = 0.0
+    """Seconds at which the last one was told."""
+
+    def look(self, at: float, known: Callable[[], list[dict[str, Any]]]) -> None:
+        """Tell what is known, if so long has passed.
+
+        Args:
+            at: seconds since the beginning.
+            known: what processes have written, the one that was watched longest first.
+        """
+        if at >= self.before + self.every:
+            self.before = at
+            for summary in known()[:1]:
+                self.tell({name: value for name, value in summary.items() if name not in {"ended", "ended_at"}})
 
 
 def write_spool(path: str, summary: dict[str, Any]) -> None:
@@ -56,6 +82,7 @@ def unwatched(program: str, why: str) -> dict[str, Any]:
         "cost": {"cpu_share": 0.0, "cpu_seconds": 0.0, "bytes": 0},
         "processes": 0,
         "findings": [],
+        "held": {},
         "unseen": [why],
         "series": {"seconds": [], "steps": [], "resident_bytes": [], "file_bytes": [], "freed_bytes": []},
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 from flatwater.memory.diagnose.finding import LABEL, WIDTH, Finding
 from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.changes import changes_of
 from flatwater.memory.watch.outcome import Outcome
 from flatwater.units import format_bytes, format_duration
 
@@ -37,7 +38,7 @@ def lines_of(
         yield f"{len(findings) - OWNING.told} more are in the JSON"
     if against is not None:
         yield ""
-        yield from _compared(findings, [Finding.from_json(found) for found in against["findings"]])
+        yield from changes_of(summary, against)
     if findings or summary["unseen"]:
         yield ""
     for sentence in summary["unseen"]:
@@ -66,17 +67,3 @@ def head_of(summary: dict[str, Any]) -> str:
     grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {summary['explained_share']:.0%} explained"
     cost = summary["cost"]
     return f"flatwater: {told} · {ran} · {grown} · cost {cost['cpu_share']:.1%} CPU, {format_bytes(cost['bytes'])}"
-
-
-def _compared(now: list[Finding], before: list[Finding]) -> Iterator[str]:
-    """New, still there, gone: by fingerprint."""
-    known = {found.fingerprint for found in before}
-    current = {found.fingerprint for found in now}
-    yield "against the run before:"
-    for word, found in (
-        *(("still" if each.fingerprint in known else "new", each) for each in now),
-        *(("gone", each) for each in before if each.fingerprint not in current),
-    ):
-        yield f"  {word:<6}{found.fingerprint}  {found.verdict}: {found.owner}"
-    if not now and not before:
-        yield "  nothing grew then, and nothing grows now"

@@ -1,6 +1,6 @@
 """What grows in the workers that a program starts, summed by owner and put beside what grows in the program itself."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,6 +59,7 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
     return {
         **summary,
         **told,
+        "held": _held(summary, read, {found.owner for found in merged}),
         "findings": [each.to_json() for each in found],
         "explained_share": round(min(1.0, share), 4),
         "resident_growth_bytes": whole,
@@ -107,6 +108,15 @@ def _in_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> d
 
 def _unit_seconds(summary: Mapping[str, Any]) -> float:
     return 1.0 if summary["unit"] == "second" else summary["seconds"] / max(1, summary["steps"])
+
+
+def _held(summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], owners: Collection[str]) -> dict[str, int]:
+    """Bytes by owner: what the program holds, and what grew in the workers, which have the rest from it."""
+    held = dict(summary["held"])
+    for worker in workers:
+        for owner in worker["held"].keys() & owners:
+            held[owner] = held.get(owner, 0) + worker["held"][owner]
+    return held
 
 
 def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
