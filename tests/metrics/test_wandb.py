@@ -15,7 +15,8 @@ pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
 import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
-from flatwater.metrics.wandb import WandbRun, WandbSink, check_key, kept_id
+from flatwater.metrics.sinks import TrackedRun
+from flatwater.metrics.wandb import WandbSink, check_key, kept_id
 
 OFFLINE = WandbConfig(mode="offline")
 
@@ -29,8 +30,8 @@ def _nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
 
 
-def described(run: Path) -> WandbRun:
-    return WandbRun(folder=run / "wandb", name="run", settings={"seed": 3, "learner": {"noise": 0.1}}, place=OFFLINE)
+def described(run: Path, say: Callable[[str], None]) -> TrackedRun:
+    return TrackedRun("run", run / "wandb", {"seed": 3, "learner": {"noise": 0.1}}, resume_at=0, say=say)
 
 
 def written(run: Path) -> list[Path]:
@@ -72,7 +73,7 @@ def rounds_in(file: Path) -> dict[int, dict[str, float]]:
 
 def test_offline_rounds_are_kept_in_the_run_folder_and_a_resumed_run_has_the_same_id(tmp_path: Path) -> None:
     for rounds in (range(1, 4), range(3, 6)):
-        sink = WandbSink(described(tmp_path), pytest.fail)
+        sink = WandbSink(described(tmp_path, pytest.fail), OFFLINE)
         for n in rounds:
             sink.write(n, {"fitness/mean": n / 2, "train/sps": float("nan"), "memory/replay.action": 4096.0})
         sink.close()
@@ -102,15 +103,14 @@ def test_a_service_that_cannot_be_reached_leaves_the_rounds_in_the_folder(
 
     opened: Callable[..., object] = tracker._opened
 
-    def unreachable(run: WandbRun, identity: str, mode: str) -> object:
+    def unreachable(run: TrackedRun, identity: str, place: WandbConfig, mode: str) -> object:
         if mode == "online":
             raise wandb.errors.CommError("connection refused")
-        return opened(run, identity, mode)
+        return opened(run, identity, place, mode)
 
     monkeypatch.setattr(tracker, "_opened", unreachable)
     said = list[str]()
-    online = WandbRun(folder=tmp_path / "wandb", name="run", settings={}, place=WandbConfig())
-    sink = WandbSink(online, said.append)
+    sink = WandbSink(described(tmp_path, said.append), WandbConfig())
     sink.write(1, {"a": 1.0})
     sink.close()
     assert len(written(tmp_path)) == 1

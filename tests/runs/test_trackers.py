@@ -56,7 +56,7 @@ def gate() -> Iterator[Event]:
 
 def use(monkeypatch: pytest.MonkeyPatch, tracker: Callable[[], Sink]) -> None:
     """Let `tensorboard` be this tracker, and the end of a run wait a tenth of a second for it."""
-    monkeypatch.setattr(trackers, "_tensorboard", lambda *_: tracker())
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", trackers.Tracker(lambda *_: tracker()))
     monkeypatch.setattr(trackers, "BackgroundSink", partial(BackgroundSink, grace=0.1))
 
 
@@ -123,7 +123,7 @@ def test_a_missing_package_is_told_before_the_run_with_its_extra(
     for module in [module for module in sys.modules if module.split(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    config = ErlRunConfig(trackers=(name,))  # type: ignore[arg-type]
+    config = ErlRunConfig(trackers=(name,))
     with pytest.raises(ConfigError, match=rf"{name} needs the package .*pip install 'flatwater\[{extra}\]'"):
         trackers.check_trackers(config)
 

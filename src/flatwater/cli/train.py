@@ -8,7 +8,6 @@ import tyro
 
 from flatwater.cli.settings import OverRecipe, ShownRun
 from flatwater.config.bounds import Number, Workers
-from flatwater.metrics.config import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class Resume(ShownRun):
     """Memory that the run may take from here on, such as 8GiB. Left out: as it was started."""
     mirror: str | None = None
     """Send checkpoints there from here on. Left out: as it was started, or to the URL that it comes from."""
-    trackers: Annotated[tuple[Tracker, ...] | None, tyro.conf.arg(metavar="{tensorboard,wandb} ...")] = None
+    trackers: tuple[str, ...] | None = None
     """Where the numbers are shown from here on. Left out: as it was started."""
     workers: Workers | None = None
     """Processes that compute from here on, of a run of traders: the numbers are the same. auto takes one for each core

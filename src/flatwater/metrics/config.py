@@ -5,9 +5,6 @@ from typing import Literal
 from flatwater.config.declare import config
 from flatwater.errors import require
 
-Tracker = Literal["tensorboard", "wandb"]
-"""What a round's numbers can be sent to, besides the run folder."""
-
 
 @config
 class WandbConfig:

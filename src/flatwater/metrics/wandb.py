@@ -5,18 +5,16 @@ kill have numbers that are there already, bit for bit; Weights & Biases leaves o
 """
 
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import wandb
 from wandb.errors import CommError
 
 from flatwater.errors import ConfigError
 from flatwater.metrics.config import WandbConfig
-from flatwater.metrics.sinks import Metrics
+from flatwater.metrics.sinks import Metrics, TrackedRun
 from flatwater.storage.directory import write_object
 
 ID = "run-id.txt"
@@ -24,23 +22,15 @@ INIT_SECONDS, FINISH_SECONDS = 30, 10
 """How long the start may wait for the service, and the end for what is on its way."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WandbRun:
-    """What a run is called in Weights & Biases."""
-
-    folder: Path
-    """`wandb/` of the run folder: the id, and what the library writes."""
-    name: str
-    settings: Mapping[str, Any]
-    """The run's configuration, as the page of the run shows it."""
-    place: WandbConfig
-
-
 class WandbSink:
     """One run in Weights & Biases, with the service or in files that `wandb sync` sends later."""
 
-    def __init__(self, run: WandbRun, say: Callable[[str], None]) -> None:
+    def __init__(self, run: TrackedRun, place: WandbConfig) -> None:
         """Open the run, or go on with it. Without a network it is kept in the folder, as with `mode = "offline"`.
+
+        Args:
+            run: its folder keeps the id, and what the library writes; its settings are shown on its page.
+            place: where it is shown.
 
         Raises:
             RunError: the id cannot be kept.
@@ -48,12 +38,12 @@ class WandbSink:
         """
         identity = kept_id(run.folder)
         try:
-            self._run = _opened(run, identity, run.place.mode)
+            self._run = _opened(run, identity, place, place.mode)
         except CommError:
-            if run.place.mode == "offline":
+            if place.mode == "offline":
                 raise
-            say(f"cannot be reached; send the numbers later with: wandb sync {run.folder}/offline-run-*")
-            self._run = _opened(run, identity, "offline")
+            run.say(f"cannot be reached; send the numbers later with: wandb sync {run.folder}/offline-run-*")
+            self._run = _opened(run, identity, place, "offline")
 
     def write(self, round: int, metrics: Metrics) -> None:
         """Hand the round's finite numbers on; the library sends them when it can."""
@@ -90,7 +80,7 @@ def check_key(place: WandbConfig) -> None:
         )
 
 
-def _opened(run: WandbRun, identity: str, mode: Literal["online", "offline"]) -> wandb.Run:
+def _opened(run: TrackedRun, identity: str, place: WandbConfig, mode: Literal["online", "offline"]) -> wandb.Run:
     settings = wandb.Settings(
         console="off",  # the terminal is the run's
         silent=True,
@@ -104,8 +94,8 @@ def _opened(run: WandbRun, identity: str, mode: Literal["online", "offline"]) ->
         id=identity,
         resume="allow",
         name=run.name,
-        project=run.place.project,
-        entity=run.place.entity,
+        project=place.project,
+        entity=place.entity,
         mode=mode,
         config=dict(run.settings),
         settings=settings,

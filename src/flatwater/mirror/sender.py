@@ -214,7 +214,7 @@ def _place(manifest: Manifest) -> tuple[int, int]:
 
 def small_files(folder: RunFolder) -> Iterator[Path]:
     """Every file of a run but its checkpoints: configuration, records, plan, result."""
-    for path in (*folder.base.iterdir(), *folder.tensorboard.glob("*")):
+    for path in (*folder.base.iterdir(), *folder.tracker("tensorboard").glob("*")):
         if path.is_file() and not path.name.startswith(".") and path.name not in NOT_SENT:
             yield path
 

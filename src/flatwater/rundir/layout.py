@@ -72,15 +72,9 @@ class RunFolder:
         """Manifests, and the shards that they name."""
         return self.base / "checkpoints"
 
-    @property
-    def tensorboard(self) -> Path:
-        """Event files."""
-        return self.base / "tensorboard"
-
-    @property
-    def wandb(self) -> Path:
-        """The run's id in Weights & Biases, and what its library keeps."""
-        return self.base / "wandb"
+    def tracker(self, name: str) -> Path:
+        """What a tracker keeps: event files, the run's id at a service."""
+        return self.base / name.replace(":", ".")
 
     @property
     def mirror(self) -> Path:

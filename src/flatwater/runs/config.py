@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, TypeVar
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.config.bounds import Bounds, Number
 from flatwater.errors import ConfigError, require
-from flatwater.metrics.config import Tracker, WandbConfig
+from flatwater.metrics.config import WandbConfig
 from flatwater.printable import printable, shown
 from flatwater.storage.objects import is_url
 from flatwater.units import parse_bytes
@@ -47,9 +47,9 @@ class RunConfig:
     it stops with a checkpoint. Left out: 90 % of what the machine, the container and the shell allow."""
     start_over_budget: bool = False
     """Start although the plan does not fit: the run then stops when it comes to its budget."""
-    trackers: tuple[Tracker, ...] = ("tensorboard",)
-    """Where each round's numbers are shown besides the run folder: `tensorboard`, `wandb`, both or none. One that fails
-    or hangs is told once, and the run goes on."""
+    trackers: tuple[str, ...] = ("tensorboard",)
+    """Where each round's numbers are shown besides the run folder: `tensorboard`, `wandb`, package.module:Class of one
+    of yours, several or none. One that fails or hangs is told once, and the run goes on."""
     wandb: WandbConfig = field(default_factory=WandbConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     mirror: str | None = None

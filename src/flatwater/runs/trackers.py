@@ -1,33 +1,77 @@
 """The trackers of a run, as its configuration names them: each behind a thread, so that none can stop the run."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
 
+from flatwater.config.convert import did_you_mean
 from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError
+from flatwater.imported import find_object
 from flatwater.metrics.background import BackgroundSink, Say
-from flatwater.metrics.config import Tracker
-from flatwater.metrics.sinks import Sink
+from flatwater.metrics.sinks import Sink, TrackedRun
+from flatwater.printable import shown
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig
 
-EXTRAS: Mapping[Tracker, str] = {"tensorboard": "train", "wandb": "wandb"}
-"""What to install for each."""
+
+@runtime_checkable
+class _Tracks(Sink, Protocol):
+    """A `Sink` that can be told from what is none."""
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """One place where numbers are shown besides the run folder."""
+
+    open: Callable[[RunConfig, TrackedRun], Sink]
+    """Called in the tracker's own thread, where it may fail or hang."""
+    check: Callable[[RunConfig], None] = lambda _: None
+    """Loads what it needs before the run is planned. Raises ConfigError where it could not send anything."""
+    extra: str = ""
+    """What to install where a package is missing."""
+
+
+def find_tracker(name: str) -> Tracker:
+    """The tracker of a name.
+
+    Args:
+        name: one of `TRACKERS`, or `package.module:Class`.
+
+    Raises:
+        ConfigError: there is none, or it is no tracker.
+    """
+    if name in TRACKERS:
+        return TRACKERS[name]
+    given, wanted = f"trackers: {shown(name)}", f"{', '.join(TRACKERS)}, or package.module:Class of one of yours"
+    if ":" not in name:
+        raise ConfigError(f"{given}: there is no such tracker.{did_you_mean(name, list(TRACKERS))} There is {wanted}.")
+    found = find_object(name, given=given, wanted=wanted)
+    if not isinstance(found, type) or not issubclass(found, _Tracks):
+        raise ConfigError(f"{given} is no tracker: wanted is a class with write(round, metrics) and close()")
+    build = cast("Callable[[TrackedRun], Sink]", found)
+    try:
+        inspect.signature(build).bind(None)
+    except TypeError as wrong:
+        raise ConfigError(f"{given} cannot be made from a TrackedRun alone: {wrong}") from wrong
+    return Tracker(lambda _, run: build(run))
 
 
 def check_trackers(config: RunConfig) -> None:
     """Load the trackers, so that what their libraries hold is there before the run is planned.
 
     Raises:
-        ConfigError: one is not installed, or nobody is logged in.
+        ConfigError: there is none of a name, one is not installed, or nobody is logged in.
     """
     for name in config.trackers:
+        tracker = find_tracker(name)
         try:
-            _CHECKS[name](config)
+            tracker.check(config)
         except ModuleNotFoundError as missing:
             raise ConfigError(
                 f"trackers: {name} needs the package {missing.name}, which is not installed. Install it with: "
-                f"pip install 'flatwater[{EXTRAS[name]}]', or leave {name} out of --trackers."
+                f"pip install 'flatwater[{tracker.extra}]', or leave {name} out of --trackers."
             ) from missing
 
 
@@ -40,11 +84,16 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: 
         say: shows a line.
         resume_at: the last round that the run remembers.
     """
-    openers: Mapping[Tracker, Callable[[Say], Sink]] = {
-        "tensorboard": lambda _: _tensorboard(folder, resume_at),
-        "wandb": lambda note: _wandb(config, folder, note),
-    }
-    return [BackgroundSink(name, openers[name], say) for name in config.trackers]
+    settings: dict[str, Any] = to_mapping(config)
+
+    def opener(name: str) -> Callable[[Say], Sink]:
+        def opened(note: Say) -> Sink:
+            place, run = folder.tracker(name), folder.path.absolute().name
+            return find_tracker(name).open(config, TrackedRun(run, place, settings, resume_at, note))
+
+        return opened
+
+    return [BackgroundSink(name, opener(name), say) for name in config.trackers]
 
 
 def held_bytes(trackers: list[BackgroundSink]) -> dict[str, int]:
@@ -52,8 +101,14 @@ def held_bytes(trackers: list[BackgroundSink]) -> dict[str, int]:
     return {f"trackers.{tracker.name}": tracker.held_bytes for tracker in trackers}
 
 
-def _check_tensorboard(_: RunConfig) -> None:
+def _load_tensorboard(_: RunConfig) -> None:
     import flatwater.metrics.tensorboard  # noqa: F401, PLC0415  (loaded only where it is asked for)
+
+
+def _tensorboard(_: RunConfig, run: TrackedRun) -> Sink:
+    from flatwater.metrics.tensorboard import TensorBoardSink  # noqa: PLC0415  (same)
+
+    return TensorBoardSink(run.folder, resume_at=run.resume_at)
 
 
 def _check_wandb(config: RunConfig) -> None:
@@ -62,18 +117,13 @@ def _check_wandb(config: RunConfig) -> None:
     check_key(config.wandb)
 
 
-_CHECKS: Mapping[Tracker, Callable[[RunConfig], None]] = {"tensorboard": _check_tensorboard, "wandb": _check_wandb}
+def _wandb(config: RunConfig, run: TrackedRun) -> Sink:
+    from flatwater.metrics.wandb import WandbSink  # noqa: PLC0415  (same)
+
+    return WandbSink(run, config.wandb)
 
 
-def _tensorboard(folder: RunFolder, resume_at: int) -> Sink:
-    from flatwater.metrics.tensorboard import TensorBoardSink  # noqa: PLC0415  (same)
-
-    return TensorBoardSink(folder.tensorboard, resume_at=resume_at)
-
-
-def _wandb(config: RunConfig, folder: RunFolder, note: Say) -> Sink:
-    from flatwater.metrics.wandb import WandbRun, WandbSink  # noqa: PLC0415  (same)
-
-    settings: dict[str, Any] = to_mapping(config)
-    run = WandbRun(folder=folder.wandb, name=folder.path.absolute().name, settings=settings, place=config.wandb)
-    return WandbSink(run, note)
+TRACKERS = {
+    "tensorboard": Tracker(_tensorboard, _load_tensorboard, "train"),
+    "wandb": Tracker(_wandb, _check_wandb, "wandb"),
+}
