@@ -127,7 +127,8 @@ def test_every_file_of_a_run_is_explained(run: RunFolder) -> None:
     assert explained - left == {
         run.looks.name,
         run.report.name,
-        run.wandb.name,
+        run.tracker("wandb").name,
+        run.tracker("package.module:Class").name,
         run.mirror.name,
         run.profile.name,
     }  # where they are asked for

@@ -15,6 +15,7 @@ _LAZY = {
     "check_env_conformance": "flatwater.envs.conformance",
     "state": "flatwater.state.tree",
     "load_ipython_extension": "flatwater.reports.notebook",
+    "register_container": "flatwater.memory.objects.children",
     "watch": "flatwater.memory.watch.context",
     "expect_freed": "flatwater.memory.watch.freed",
 }

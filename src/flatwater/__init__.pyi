@@ -10,6 +10,7 @@ from flatwater.checkpoints.parts import restore_checkpoint as restore_checkpoint
 from flatwater.checkpoints.parts import save_checkpoint as save_checkpoint
 from flatwater.envs.conformance import check_env_conformance as check_env_conformance
 from flatwater.envs.wrapped.resumable import Resumable as Resumable
+from flatwater.memory.objects.children import register_container as register_container
 from flatwater.memory.watch.context import watch as watch
 from flatwater.memory.watch.freed import expect_freed as expect_freed
 from flatwater.nets import stack as stack

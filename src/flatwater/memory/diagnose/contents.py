@@ -65,7 +65,8 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
     if kind == "cache":
         return [result for _, result in cached(container)[-count:]]
     inside = look(container, _fresh_walk(sys.maxsize))
-    return [part for name, part in inside.parts if kind != "queue" or name == "[*]"][-count:]
+    held = [part for name, part in inside.parts if name == "[*]"] or [part for _, part in inside.parts]
+    return held[-count:]
 
 
 def _fresh_walk(draw: int) -> Walk:

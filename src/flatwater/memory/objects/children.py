@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
+from flatwater.errors import ConfigError
 from flatwater.memory.objects.arrays import Graph, look_array, look_graph, look_storage, look_tensor
 from flatwater.memory.objects.functions import (
     function_size,
@@ -75,14 +76,16 @@ def _resolve(kind: type) -> Look:
     for owner in mro(kind):
         opener = _BUILTIN.get(id(owner)) or _of_library(owner)
         if opener is not None:
-            return opener if kind is owner or opener in _COMPLETE else _with_attributes(opener, kind)
+            complete = kind is owner or opener in _COMPLETE or type(opener) is partial
+            return opener if complete else _with_attributes(opener, kind)
     return look_instance(kind) or look_foreign(kind)
 
 
 def _of_library(kind: type) -> Look | None:
     """The opener of a library's class; a class that only says that it is one has none."""
     module, name = full_name(kind)
-    opener = _LIBRARY.get((module, name))
+    keeps = CONTAINERS.get((module, name))
+    opener = _LIBRARY.get((module, name)) if keeps is None else partial(_look_container, keeps=keeps)
     space = None if opener is None else loaded(module)
     return opener if space is not None and space.get(name) is kind else None
 
@@ -184,16 +187,47 @@ def _made_at_run_time(cls: type) -> bool:
     return space is not None and "." not in name and name not in space
 
 
-def _look_queue(queue: Any, walk: Walk, *, name: str, bound: str | None) -> Inside:  # noqa: ANN401
-    """A queue of the standard library, through the deque, list or heap in which it keeps what waits."""
-    fields = attributes(type(queue))(queue)
+class Keeps(NamedTuple):
+    """Where a container of a library has what it holds."""
+
+    items: str
+    """The attribute with its list, deque, dict or set."""
+    bound: str | None = None
+    """The attribute that says how many items it takes at most; None where nothing bounds it."""
+    waits: bool = False
+    """Whether it is a queue: what it holds waits to be taken."""
+
+
+def register_container(where: str, *, items: str, bound: str | None = None) -> None:
+    """Have the watch of this process look into a class as into a container, and know where it ends.
+
+    Args:
+        where: the class, as `package.module:Class`. It need not be imported yet.
+        items: the attribute with its list, deque, dict or set.
+        bound: the attribute that says how many items it takes at most.
+
+    Raises:
+        ConfigError: `where` is not the name of a class.
+    """
+    module, _, name = where.partition(":")
+    if not (module and name):
+        raise ConfigError(f"where = {where!r}: must be package.module:Class, such as queue:Queue")
+    CONTAINERS[module, name] = Keeps(items, bound)
+
+
+def _look_container(held_by: Any, walk: Walk, *, keeps: Keeps) -> Inside:  # noqa: ANN401
+    """A container of a library, through what it keeps its items in."""
+    fields = attributes(type(held_by))(held_by)
     held = dict(fields)
-    if f".{name}" not in held:  # a subclass may keep what waits in another way
-        return Inside("object", object.__sizeof__(queue) + GC_BYTES, len(fields), parts=fields)
-    waiting = look(held.pop(f".{name}"), walk)
-    capacity = None if bound is None else held.pop(f".{bound}", None)
-    bounded = type(capacity) is int and capacity > 0
-    return waiting._replace(kind="queue", parts=[*waiting.parts, *held.items()], capacity=capacity if bounded else None)
+    if f".{keeps.items}" not in held:  # a subclass may keep them in another way
+        return Inside("object", object.__sizeof__(held_by) + GC_BYTES, len(fields), parts=fields)
+    inside = look(held.pop(f".{keeps.items}"), walk)
+    capacity = None if keeps.bound is None else held.pop(f".{keeps.bound}", None)
+    return inside._replace(
+        kind="queue" if keeps.waits else inside.kind,
+        parts=[*inside.parts, *held.items()],
+        capacity=capacity if type(capacity) is int and capacity > 0 else None,
+    )
 
 
 def _look_simple_queue(queue: Any, walk: Walk) -> Inside:  # noqa: ANN401
@@ -252,9 +286,6 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
 _BUILTIN = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
 _LIBRARY: dict[tuple[str, str], _Opener] = {
     ("functools", "_lru_cache_wrapper"): look_cache,
-    ("queue", "Queue"): partial(_look_queue, name="queue", bound="maxsize"),
-    ("asyncio.queues", "Queue"): partial(_look_queue, name="_queue", bound="_maxsize"),
-    ("multiprocessing.queues", "Queue"): partial(_look_queue, name="_buffer", bound=None),
     ("_queue", "SimpleQueue"): _look_simple_queue,
     ("numpy", "ndarray"): look_array,
     ("torch._C", "TensorBase"): look_tensor,
@@ -263,5 +294,11 @@ _LIBRARY: dict[tuple[str, str], _Opener] = {
     ("polars.dataframe.frame", "DataFrame"): _look_columns,
     ("polars.series.series", "Series"): _look_columns,
 }
-_COMPLETE = {_look_module, _look_class, *(opener for opener in _LIBRARY.values() if type(opener) is partial)}
+_COMPLETE = {_look_module, _look_class}
 """Openers that read the attributes themselves."""
+CONTAINERS = {
+    ("queue", "Queue"): Keeps("queue", "maxsize", waits=True),
+    ("asyncio.queues", "Queue"): Keeps("_queue", "_maxsize", waits=True),
+    ("multiprocessing.queues", "Queue"): Keeps("_buffer", waits=True),
+}
+"""Classes of libraries, by module and name, that keep items in an attribute."""
