@@ -113,6 +113,34 @@ def test_own_failure(calls):
     calls.append(1)
     assert len(calls) < 3
 
+budget = pytest.mark.flatwater
+
+@budget(max_growth="1MiB")
+def test_budget_leak():
+    HISTORY.append(np.ones(1 << 18))
+
+@budget(max_growth="8MiB")
+def test_budget_kept():
+    HISTORY.append(np.ones(1 << 18))
+
+@budget
+@pytest.mark.parametrize("calls", [[]])
+def test_budget_cache_that_is_filled_once(calls):
+    calls.append(1)
+    if len(calls) == 1:
+        REGISTRY["table"] = np.ones(1 << 20)
+    assert len(calls) <= 2
+
+@budget
+@pytest.mark.parametrize("calls", [[]])
+def test_budget_runs_once(calls):
+    calls.append(1)
+    assert len(calls) == 1
+
+@budget(growth="1 MiB")
+def test_budget_unknown():
+    pass
+
 class TestOld(unittest.TestCase):
     @flat
     def test_case(self):
@@ -206,6 +234,16 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             "test_first_touch",
             ["filling: test_agent.TABLE grows by", "of 64.00 MiB planned, touched for the first time"],
         ),
+        (
+            "test_budget_leak",
+            [
+                "test_budget_leak leaves 2.0",
+                "each time that it runs; 1.00 MiB may be.",
+                "leak: test_agent.HISTORY grows by 2.0",
+                f"made at {line('(1 << 18)')} in test_budget_leak (numpy)",
+            ],
+        ),
+        ("test_budget_unknown", ["flatwater of test_budget_unknown", "'growth'"]),
         ("test_own_failure[calls0]", ["assert 3 < 3"]),
         ("test_case", ["test_case cannot be repeated"]),
         ("test_async", ["test_async is asynchronous"]),
@@ -241,6 +279,12 @@ def test_flat_tests_pass(told: dict[str, str]) -> None:
     }
     assert len(flat) == 8
     assert not any(flat.values()), flat
+
+
+def test_what_stays_within_its_budget_passes(told: dict[str, str]) -> None:
+    within = [test for test in told if test.startswith(("test_budget_kept", "test_budget_cache", "test_budget_runs"))]
+    assert len(within) == 3
+    assert not any(told[test] for test in within), told
 
 
 def test_the_growth_that_failed_and_the_growth_allowed_are_told(told: dict[str, str]) -> None:

@@ -65,6 +65,20 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
     return FlatPlan(rounds, allowed, before)
 
 
+def budget_of(max_growth: str | int = "1 MiB") -> int:
+    """The argument of `pytest.mark.flatwater`, checked.
+
+    Args:
+        max_growth: bytes, or a text such as "1 MiB".
+
+    Raises:
+        ConfigError: it is no amount of memory.
+    """
+    allowed = parse_bytes(max_growth) if isinstance(max_growth, str) else max_growth
+    require(allowed > 0, "max_growth", max_growth, "positive, such as '1 MiB': allocators round up")
+    return allowed
+
+
 @dataclass(frozen=True)
 class _Mark:
     """What there was after so many rounds."""
@@ -112,6 +126,38 @@ def grown(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, 
         return _told(rate, plan, _findings(before, tracer, roots, plan=plan, rate=rate, series=series))
     finally:
         tracer.stop()
+
+
+def over_budget(run: Callable[[], object], allowed: int, named: Sequence[tuple[str, object]] = ()) -> str | None:
+    """Run the code once. Returns None where it leaves no more than is allowed, else what it leaves, in several lines.
+
+    What is left once may be a cache, or a module that was loaded: so code that leaves more runs a second time, and if
+    it leaves more again a third time, traced.
+
+    Args:
+        run: as of `grown`.
+        allowed: bytes.
+        named: as of `grown`.
+    """
+    roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
+    gc.collect()
+    start = _Mark(0, _held())
+    once = _run(run, start, 1, series)
+    if once.held - start.held <= allowed:
+        return None
+    rate = _run(run, once, 2, series).held - once.held
+    if rate <= allowed:
+        return None
+    before = _look(roots)
+    tracer.start()
+    try:
+        run()
+        plan = FlatPlan(rounds=3, growth=allowed, warmup=2)
+        findings = _findings(before, tracer, roots, plan=plan, rate=rate, series=series)
+    finally:
+        tracer.stop()
+    first = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed)} may be."
+    return "\n".join([first, *(line for finding in findings for line in finding.tell())])
 
 
 def _run(run: Callable[[], object], since: _Mark, until: int, series: Series) -> _Mark:

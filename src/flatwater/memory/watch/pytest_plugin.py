@@ -1,4 +1,4 @@
-"""The pytest plugin: `@pytest.mark.flat(...)` and `expect_freed`.
+"""The pytest plugin: `@pytest.mark.flat(...)`, `@pytest.mark.flatwater(...)` and `expect_freed`.
 
 Every test run of an environment in which flatwater is installed imports this module, so it imports nothing heavy; what
 measures and what searches is loaded by the first test that asks for it.
@@ -16,15 +16,23 @@ from flatwater.errors import FlatwaterError
 from flatwater.memory.watch import freed
 
 if TYPE_CHECKING:
-    from flatwater.memory.watch.flatness import FlatPlan
+    from collections.abc import Sequence
 
-MARK = "flat(rounds=50, growth='1 MiB', warmup=None): run the test so many times; it fails if the memory that it holds \
-grows by more after the warm-up (rounds; None: a third of them)."
+Check = Callable[[Callable[[], object], "Sequence[tuple[str, object]]"], str | None]
+"""Runs the code, and says what grew; None where too little did."""
+FLAT, BUDGET = "flat", "flatwater"
+MARKS = (
+    "flat(rounds=50, growth='1 MiB', warmup=None): run the test so many times; it fails if the memory that it holds \
+grows by more after the warm-up (rounds; None: a third of them).",
+    "flatwater(max_growth='1 MiB'): the test fails if it leaves more in memory each time that it runs: once if it does \
+not, three times if it does.",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
-    config.addinivalue_line("markers", MARK)
+    """Make the marks known."""
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
 
 
 @pytest.fixture
@@ -36,10 +44,10 @@ def expect_freed() -> Callable[[object], None]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Look for what should be gone, when the test has passed and its local variables are gone."""
-    mark = item.get_closest_marker("flat")
+    mark = _mark_of(item)
     if mark is not None and not _repeatable(item):
         pytest.fail(
-            f"flat: {item.name} cannot be repeated. Mark a plain test function, not a TestCase's.", pytrace=False
+            f"{mark.name}: {item.name} cannot be repeated. Mark a plain test function, not a TestCase's.", pytrace=False
         )
     with freed.expecting() as expected:
         result = yield
@@ -55,8 +63,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
-    """Run a test that is marked `flat` many times instead of once."""
-    mark = pyfuncitem.get_closest_marker("flat")
+    """Run a test that is marked as its mark says."""
+    mark = _mark_of(pyfuncitem)
     if mark is None:
         return (yield)
     once = pyfuncitem.obj
@@ -65,6 +73,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
         return (yield)
     finally:
         pyfuncitem.obj = once
+
+
+def _mark_of(item: pytest.Item) -> pytest.Mark | None:
+    return item.get_closest_marker(FLAT) or item.get_closest_marker(BUDGET)
 
 
 def _repeatable(item: pytest.Item) -> bool:
@@ -76,11 +88,12 @@ def _repeatable(item: pytest.Item) -> bool:
 
 def _repeated(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function) -> Callable[..., None]:
     if inspect.iscoroutinefunction(once):
-        pytest.fail(f"flat: {item.name} is asynchronous. Run the loop inside of a plain test function.", pytrace=False)
+        pytest.fail(
+            f"{mark.name}: {item.name} is asynchronous. Run the loop inside of a plain test function.", pytrace=False
+        )
 
     def test(**arguments: Any) -> None:  # noqa: ANN401  whatever its fixtures are
-        from flatwater.memory.watch.flatness import grown  # noqa: PLC0415  (see the module's docstring)
-        from flatwater.memory.watch.guard import Guard  # noqa: PLC0415
+        from flatwater.memory.watch.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 
         ran = False
 
@@ -89,9 +102,9 @@ def _repeated(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function
             ran = True
             once(**arguments)
 
-        plan = _plan(mark, item.name)
+        check = _check(mark, item.name)
         guard = Guard(lambda sentence: _tell(item, sentence), program=[run.__code__])
-        message = guard.ask(None, lambda: grown(run, plan, _fixtures(item)))
+        message = guard.ask(None, lambda: check(run, _fixtures(item)))
         if not ran:
             run()
         if message is not None:
@@ -111,15 +124,19 @@ def _tell(item: pytest.Item, sentence: str) -> None:
     )
 
 
-def _plan(mark: pytest.Mark, name: str) -> "FlatPlan":
-    from flatwater.memory.watch.flatness import flat_plan  # noqa: PLC0415
+def _check(mark: pytest.Mark, name: str) -> Check:
+    from flatwater.memory.watch.flatness import budget_of, flat_plan, grown, over_budget  # noqa: PLC0415
 
     problem = ""
     try:
-        return flat_plan(*mark.args, **mark.kwargs)
+        if mark.name == FLAT:
+            plan = flat_plan(*mark.args, **mark.kwargs)
+            return lambda run, named: grown(run, plan, named)
+        allowed = budget_of(*mark.args, **mark.kwargs)
+        return lambda run, named: over_budget(run, allowed, named)
     except (FlatwaterError, TypeError) as fault:  # TypeError: an argument that the mark does not have
         problem = str(fault)
-    pytest.fail(f"@pytest.mark.flat of {name}: {problem}", pytrace=False)
+    pytest.fail(f"@pytest.mark.{mark.name} of {name}: {problem}", pytrace=False)
 
 
 def _fixtures(item: pytest.Item) -> list[tuple[str, object]]:
