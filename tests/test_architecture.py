@@ -64,7 +64,7 @@ MAY_CATCH_ALL = {
     "cluster/worker.py::serve": "the edge of a worker's process: the run is told, and ends",
     "cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
     "memory/probes/fork.py::_answer": "the end of a forked process",
-    "metrics/background.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
+    "metrics/sinks.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
     "rundir/events.py::ending": "whatever ends a run is told to those who listen, and goes on",
     "memory/watch/guard.py::ask": "the edge between the watch and somebody else's program",
     "memory/probes/collector.py::_tell": "the edge to the collector, below which all is lost: it is raised again later",

@@ -164,7 +164,12 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
             "nonsense",
             ["no command 'nonsense'. Known: backtest, checkpoints, compare, completion, evaluate, export"],
         ),
-        ("train nonsense", ["no command 'train nonsense'. Known: train erl"]),
+        ("trane erl", ["no command 'trane'. Known: backtest", 'Did you mean "train"?']),
+        ("train gro", ["there is no recipe 'gro'.", 'Did you mean "grow"?']),
+        (
+            "train nonsense",
+            ["there is no recipe 'nonsense'. Known: erl, evolve, grow, ppo, teach, or package.module:NAME"],
+        ),
         ("resume", ["runs: there is no run here that is stopped", "flatwater runs FOLDER"]),
         ("resume a b", ["b"]),
         ("evaluate", ["RUN"]),

@@ -6,8 +6,7 @@ from threading import enumerate as living
 
 import pytest
 
-from flatwater.metrics.background import BackgroundSink
-from flatwater.metrics.sinks import Metrics, Sink
+from flatwater.metrics.sinks import BackgroundSink, Metrics, Sink
 
 
 class Tracker:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.errors import RunError
-from flatwater.metrics.lines import Tail, appended_, read_records, restarted_, thinned
+from flatwater.metrics.lines import Tail, read_appended_, read_records, rewind_if_replaced_, thinned
 
 
 @given(count=st.integers(0, 5000), most=st.integers(2, 700))
@@ -34,8 +34,8 @@ def test_a_followed_file_gives_every_line_once_wherever_its_writer_stops(
         with path.open("ab") as file:
             file.write(whole[at : at + piece])
         at = min(len(whole), at + piece)
-        assert not restarted_(tail)
-        seen += [record["round"] for record in appended_(tail)]
+        assert not rewind_if_replaced_(tail)
+        seen += [record["round"] for record in read_appended_(tail)]
         assert seen == list(range(1, whole[:at].count(b"\n") + 1))
     assert [record["round"] for record in read_records(path)] == seen
 
@@ -44,34 +44,34 @@ def test_a_file_that_a_resumed_run_cut_is_read_from_its_beginning(tmp_path: Path
     path = tmp_path / "ledger.jsonl"
     path.write_text("".join(f'{{"round": {n}}}\n' for n in range(1, 9)))
     tail = Tail(path)
-    assert not restarted_(tail)
-    assert len(list(appended_(tail))) == 8
+    assert not rewind_if_replaced_(tail)
+    assert len(list(read_appended_(tail))) == 8
     longer = tmp_path / "new"  # in its place another file, and a longer one
     longer.write_text("".join(f'{{"round": {n}, "again": true}}\n' for n in range(1, 12)))
     longer.replace(path)
-    assert restarted_(tail)
-    assert len(list(appended_(tail))) == 11
+    assert rewind_if_replaced_(tail)
+    assert len(list(read_appended_(tail))) == 11
     path.write_text('{"round": 1}\n')  # the same file, shorter
-    assert restarted_(tail)
-    assert [record["round"] for record in appended_(tail)] == [1]
-    assert not restarted_(tail)
+    assert rewind_if_replaced_(tail)
+    assert [record["round"] for record in read_appended_(tail)] == [1]
+    assert not rewind_if_replaced_(tail)
 
 
 def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
     tail = Tail(tmp_path / "findings.jsonl")
-    assert not restarted_(tail)
-    assert list(appended_(tail)) == read_records(tail.path) == []
+    assert not rewind_if_replaced_(tail)
+    assert list(read_appended_(tail)) == read_records(tail.path) == []
 
 
 def test_a_damaged_line_is_told_and_a_torn_last_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(b'{"round": 1}\n{"rou')
-    assert read_records(path) == list(appended_(Tail(path))) == [{"round": 1}]
+    assert read_records(path) == list(read_appended_(Tail(path))) == [{"round": 1}]
     path.write_bytes(b'{"round": 1}\n{"rou\n{"round": 3}\n')
     with pytest.raises(RunError, match="not a record of a round"):
         read_records(path)
     with pytest.raises(RunError, match="not a record of a round"):
-        list(appended_(Tail(path)))
+        list(read_appended_(Tail(path)))
 
 
 def test_only_wanted_lines_are_parsed(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_the_help_is_that_of_the_environment(capsys: pytest.CaptureFixture[str])
         ("continuous:Tokens", "wanted is a vector"),
         ("continuous:np", "wanted is a class"),
         ("nowhere:Env", "cannot be imported"),
-        ("elsewhere", "no world"),
+        ("elsewhere", "there is no environment of this name. Give forage, gymnasium:ID"),
     ],
 )
 def test_what_cannot_be_learned_in_is_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,7 @@ def test_it_learns(env: str, rounds: int, least: float) -> None:
         ("own_world:np", "wanted is a class"),
         ("own_world:Tokens", 'wrapped.form = "tokens"'),
         ("gymnasium:Nothing-v9", "Nothing"),
-        ("elsewhere", "no world"),
+        ("elsewhere", "there is no environment of this name. Give forage, gymnasium:ID"),
     ],
 )
 def test_what_is_no_environment_is_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ import torch
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.remote import missing, read_remote, stored
+from flatwater.checkpoints.remote import list_stored, missing_shards, read_remote
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import Mirror
@@ -56,14 +56,14 @@ class MirroredRun:
         """Until the mirror's numbers are so; a minute is for a machine that does much else."""
         ends = time.monotonic() + 60
         while not until({name.removeprefix("mirror/"): v for name, v in self.mirror.metrics().items()}):
-            assert time.monotonic() < ends, (self.mirror.line(), self.mirror.queue.trouble)
+            assert time.monotonic() < ends, (self.mirror.line(), self.mirror.state.trouble)
             time.sleep(0.01)
 
     def rounds(self) -> list[int]:
         """Of the checkpoints that are whole at the store."""
-        names, sizes = stored(self.objects)
+        names, sizes = list_stored(self.objects)
         found = [read_remote(self.objects, name) for name in names]
-        return [m.round for m in found if not missing(m, sizes)]
+        return [m.round for m in found if not missing_shards(m, sizes)]
 
 
 def keep_saving(folder: Path, url: str) -> NoReturn:

@@ -16,7 +16,7 @@ from object_store import ObjectStore, bucket, object_store, store
 from flatwater.checkpoints import remote
 from flatwater.checkpoints.catalogue import newest_intact
 from flatwater.checkpoints.reader import restore_
-from flatwater.checkpoints.remote import fetch_newest, list_remote, shard_name, stored
+from flatwater.checkpoints.remote import fetch_newest, list_remote, list_stored, shard_name
 from flatwater.errors import FlatwaterError
 from flatwater.mirror import download
 from flatwater.mirror.download import fetch_run
@@ -203,7 +203,7 @@ def test_a_list_without_end_is_told(mirrored: Objects, store: ObjectStore, monke
     monkeypatch.setattr(objects_module, "MOST_ENTRIES", 50)
     store.set(endless_list=True)
     with pytest.raises(StoreError, match="its list goes on after 50 objects"):
-        stored(mirrored)
+        list_stored(mirrored)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from flatwater.cli.study import Study, show_study
 from flatwater.errors import ConfigError, MemoryLimitError, RunError
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.rundir.listing import list_runs
-from flatwater.studies.folds import configured, cut
+from flatwater.studies.folds import cut_folds, fold_config
 from flatwater.studies.opening import Order
 from flatwater.studies.page import study_page
 from flatwater.studies.records import read_study
@@ -260,18 +260,18 @@ def test_a_killed_study_comes_to_the_same_numbers(tiny: list[str]) -> None:
     lines = {line.name: line.state for line in list_runs(Path("whole"))}
     assert lines == {f"fold-{fold:02}-seed-{seed}": "finished" for fold in (1, 2) for seed in (0, 1)}
     program = f"import sys; from flatwater.cli.main import main; sys.exit(main({[*words, '--run', 'cut']!r}))"
-    cut = subprocess.Popen([sys.executable, "-c", program])
+    cut_folds = subprocess.Popen([sys.executable, "-c", program])
     while not [*Path("cut").glob("*/metrics.jsonl")]:
-        assert cut.poll() is None
+        assert cut_folds.poll() is None
         time.sleep(0.05)
-    cut.kill()
-    cut.wait()
+    cut_folds.kill()
+    cut_folds.wait()
     assert main([*words, "--run", "cut", "--jobs", "2"]) == 0
     assert Path("cut/study.json").read_bytes() == Path("whole/study.json").read_bytes()
 
 
 def test_a_fold_is_a_run_on_the_panel_as_it_was() -> None:
-    for fold in cut(600, 2):
-        splits = configured(BASE, fold, seed=7).splits
+    for fold in cut_folds(600, 2):
+        splits = fold_config(BASE, fold, seed=7).splits
         assert (splits.days, splits.holdout_days) == (fold.test.stop, len(fold.test))
         assert splits.validation_days == BASE.splits.validation_days

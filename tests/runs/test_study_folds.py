@@ -19,7 +19,7 @@ from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.run import compose
 from flatwater.state.tree import leaves
 from flatwater.studies.deflated import deflated_sharpe, highest_by_chance, probability
-from flatwater.studies.folds import configured, cut, find_folds
+from flatwater.studies.folds import cut_folds, find_folds, fold_config
 
 SMALL = {
     "rounds": 1,
@@ -35,7 +35,7 @@ SMALL = {
 
 @given(days=st.integers(1, 10_000), folds=st.integers(1, 50))
 def test_every_day_after_the_first_part_is_tested_once(days: int, folds: int) -> None:
-    tests = [fold.test for fold in cut(days, folds)]
+    tests = [fold.test for fold in cut_folds(days, folds)]
     length = days // (folds + 1)
     assert [row for test in tests for row in range(test.first, test.stop)] == list(range(days - folds * length, days))
     assert {len(test) for test in tests} == {length}
@@ -50,7 +50,7 @@ def test_the_test_days_are_the_holdout_and_nothing_before_them_reaches_into_them
     except ConfigError:
         found = []
     for fold in found:
-        splits = split_days(days, context=20, config=configured(base, fold, seed=0).splits)
+        splits = split_days(days, context=20, config=fold_config(base, fold, seed=0).splits)
         check_episode(splits, base.env.episode.days)
         assert splits.holdout == fold.test
         assert splits.train.stop == splits.validation.first == fold.test.first - base.splits.validation_days
@@ -89,7 +89,7 @@ def test_a_cut_panel_is_the_panel_of_these_days() -> None:
 
 def trained(panel: Path) -> dict[str, torch.Tensor]:
     config = from_mapping(ErlRunConfig, SMALL | {"panel": str(panel)}, "test")
-    run = compose(configured(config, cut(400, 3)[1], seed=0))
+    run = compose(fold_config(config, cut_folds(400, 3)[1], seed=0))
     for phase in run.trainer.phases:
         for step in range(phase.steps()):
             phase.step_(step)

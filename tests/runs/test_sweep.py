@@ -33,7 +33,7 @@ pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
 from sqlalchemy import Engine, event
 
 from flatwater.sweeps.folder import SweepOutcome
-from flatwater.sweeps.opening import Order, opened
+from flatwater.sweeps.opening import Order, open_sweep
 from flatwater.sweeps.sweep import sweep
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_trial.py")))
@@ -81,7 +81,7 @@ def test_trials_without_an_evaluation_are_not_begun(config: GrowRunConfig | Teac
         sweep(order(space, config=config), Console(file=io.StringIO()), FAKE)
     assert not Path("s").exists()
     often = replace(config, evaluation=replace(config.evaluation, every=9))
-    assert opened(order(space, config=often), FAKE).base.rounds == 9
+    assert open_sweep(order(space, config=often), FAKE).base.rounds == 9
 
 
 def test_the_best_trial_is_the_one_with_the_highest_last_value_and_its_configuration_is_written() -> None:
@@ -199,12 +199,12 @@ def test_more_at_once_than_a_sweep_was_begun_with_are_refused() -> None:
 
 
 def test_trials_at_once_share_the_memory() -> None:
-    alone, shared = (opened(order(folder=f"of {n}", at_once=n), FAKE).base.budget_bytes for n in (1, 4))
+    alone, shared = (open_sweep(order(folder=f"of {n}", at_once=n), FAKE).base.budget_bytes for n in (1, 4))
     assert alone is None
     assert shared is not None
     assert 0 < shared < min(limits().values()) / 3
     given = replace(BASE, budget="1GiB")
-    assert opened(order(folder="given", at_once=4, config=given), FAKE).base.budget == "1GiB"
+    assert open_sweep(order(folder="given", at_once=4, config=given), FAKE).base.budget == "1GiB"
 
 
 def test_a_wish_for_a_checkpoint_is_handed_on_to_the_trial() -> None:

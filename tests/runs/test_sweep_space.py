@@ -8,7 +8,7 @@ from flatwater.algorithms.config import LearnerConfig
 from flatwater.errors import ConfigError
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
-from flatwater.sweeps.space import Choices, Range, configured, read_space
+from flatwater.sweeps.space import Choices, Range, read_space, with_settings
 
 BASE = ErlRunConfig(learner=LearnerConfig(algorithm="ddpg"))
 
@@ -114,6 +114,6 @@ def test_a_value_that_fits_only_beside_others_may_be_searched() -> None:
     space = space_of("[replay.warmup]\nchoices = [100, 60000]\n[replay.generations]\nlow = 4\nhigh = 8")
     assert space is not None
     with pytest.raises(ConfigError, match=r"replay\.warmup = 60000"):
-        configured(BASE, {"replay.warmup": 60_000})
-    found = configured(BASE, {"replay.warmup": 60_000, "replay.generations": 8})
+        with_settings(BASE, {"replay.warmup": 60_000})
+    found = with_settings(BASE, {"replay.warmup": 60_000, "replay.generations": 8})
     assert (found.replay.warmup, found.replay.generations, found.seed) == (60_000, 8, BASE.seed)

@@ -166,8 +166,8 @@ def test_other_worlds_are_taught_in_and_resumed(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--world", "chess"], "world = 'chess': no world 'chess': there is forage"),
-        (["--teacher", "socrates"], "no teacher 'socrates': there is search"),
+        (["--world", "chess"], "world = 'chess': there is no environment of this name. Give forage"),
+        (["--teacher", "socrates"], "teacher = 'socrates': there is no such teacher. Give search"),
         (["--teacher", "babyai"], "babyai"),
         (["--teacher", "run:nowhere"], "nowhere"),
         (["--block", "5"], "block = 5: must be a multiple of learner.unroll (2)"),

@@ -14,9 +14,8 @@ from rich.console import Console
 
 from flatwater.cli.main import interface_of, main
 from flatwater.errors import ConfigError
-from flatwater.metrics.background import BackgroundSink
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.metrics.sinks import Metrics, Sink
+from flatwater.metrics.sinks import BackgroundSink, Metrics, Sink
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs import trackers
 from flatwater.runs.session import start

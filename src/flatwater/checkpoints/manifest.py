@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from flatwater.checkpoints.schema import Content, Inline, Stored
-from flatwater.storage.content import MOST_BYTES, fitted, parsed, require_shallow
+from flatwater.storage.content import MOST_BYTES, convert_to, parse_json, require_shallow
 from flatwater.storage.directory import read_whole
 
 FORMAT = 1
@@ -213,7 +213,7 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
     One that is damaged comes back with `damage` saying how, and so does a whole one of a later format, as `unread`.
     """
     try:
-        content = parsed(raw)
+        content = parse_json(raw)
     except ValueError as error:
         return _damaged(file, f"the manifest cannot be read ({error})")
     if not isinstance(content, dict):
@@ -224,7 +224,7 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
         how = f"it is written in format {later}, and this version of Flatwater reads format {FORMAT}: update Flatwater"
         return _damaged(file, how, unread=True)
     try:
-        manifest = _manifest(file, fitted(content, Content))
+        manifest = _manifest(file, convert_to(content, Content))
     except ValueError as error:
         return _damaged(file, f"the manifest is not as it must be ({error})")
     contradiction = _contradiction(manifest)
@@ -250,11 +250,11 @@ def _manifest(file: Path, content: Content) -> Manifest:
 
 def _leaf_record(content: dict[str, Any]) -> LeafRecord:
     if content.get("kind") not in SCALARS:
-        at = fitted(content, Stored)
+        at = convert_to(content, Stored)
         return LeafRecord(
             path=at.path, kind=at.kind, sha256=at.sha256, dtype=at.dtype, shape=tuple(at.shape), shard=at.shard
         )
-    leaf = fitted(content, Inline)
+    leaf = convert_to(content, Inline)
     if type(leaf.value) not in _VALUES[leaf.kind]:
         raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")
     if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NOT_NUMBERS:

@@ -61,7 +61,7 @@ def manifest_name(manifest: Manifest) -> str:
     return f"{FOLDER}/{manifest.file.name}"
 
 
-def stored(objects: Objects) -> tuple[list[str], dict[str, int]]:
+def list_stored(objects: Objects) -> tuple[list[str], dict[str, int]]:
     """The names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
     entries = objects.entries(f"{FOLDER}/")
     named = [entry.name for entry in entries if _is_manifest(entry)]
@@ -106,7 +106,7 @@ def _read_manifest(objects: Objects, name: str) -> tuple[Manifest, bytes]:
     return found
 
 
-def missing(manifest: Manifest, shards: dict[str, int]) -> str:
+def missing_shards(manifest: Manifest, shards: dict[str, int]) -> str:
     """What is wrong with a checkpoint at a URL as far as its lists tell; empty where nothing is."""
     if manifest.damage:
         return manifest.damage
@@ -194,10 +194,10 @@ def fetch_newest(objects: Objects, folder: Path, *, say: Say) -> Manifest | None
         StoreError: it cannot be reached.
         RunError: the disk is full, or the folder cannot be written.
     """
-    names, sizes = stored(objects)
+    names, sizes = list_stored(objects)
     for skipped, name in enumerate(reversed(names)):
         manifest, content = _read_manifest(objects, name)
-        problem = missing(manifest, sizes) or _fetch_shards(objects, folder, manifest)
+        problem = missing_shards(manifest, sizes) or _fetch_shards(objects, folder, manifest)
         if not problem:
             write_object(folder / manifest.file.name, content)
             if skipped:
@@ -260,12 +260,12 @@ def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
         ConfigError: the store refuses.
         StoreError: it cannot be reached.
     """
-    names, sizes = stored(objects)
+    names, sizes = list_stored(objects)
     damage = cache(partial(_damage, objects))
     found = []
     for name in names:
         manifest = read_remote(objects, name)
-        problem = missing(manifest, sizes)
+        problem = missing_shards(manifest, sizes)
         wrong = [problem] if problem else [damage(*held) for held in leaves_by_shard(manifest).items()]
         found.append((manifest, [each for each in wrong if each]))
     return found

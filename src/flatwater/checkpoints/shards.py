@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from flatwater.checkpoints.schema import Header, Place
-from flatwater.storage.content import fitted, parsed
+from flatwater.storage.content import convert_to, parse_json
 
 _ALIGNMENT = 8
 LENGTH_BYTES = 8
@@ -108,4 +108,4 @@ def parse_header(raw: bytes) -> dict[str, Place]:
     Raises:
         ValueError: it is no header.
     """
-    return fitted(parsed(raw), Header)
+    return convert_to(parse_json(raw), Header)

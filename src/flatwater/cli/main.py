@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any, Protocol, cast, runtime_checkable
 
 from rich.text import Text
@@ -236,9 +237,19 @@ def _in_short(command: tuple[str, ...]) -> tuple[str, str]:
     return (f"{command[0]} RECIPE", line.format("a recipe")) if line else (" ".join(command), COMMANDS[command][1])
 
 
+def _nearest(given: str, known: Iterable[str]) -> str:
+    near = get_close_matches(given, [*known], n=1)
+    return f' Did you mean "{near[0]}"?' if near else ""
+
+
 def _unknown(words: Sequence[str], errors: Terminal) -> int:
+    if words[0] in OVER_RECIPES and words[1:]:
+        line = f"there is no recipe {shown(words[1])}. Known: {', '.join(RECIPES)}, or package.module:NAME of your own."
+        complain(errors, f"{line}{_nearest(words[1], RECIPES)}")
+        return FlatwaterError.exit_code
     same = [" ".join(command) for command in COMMANDS if command[0] == words[0]]
-    known = ", ".join(same or sorted(" ".join(command) for command in COMMANDS))
+    known = same or sorted(" ".join(command) for command in COMMANDS)
     given = " ".join(words[:2] if same else words[:1])
-    complain(errors, f"no command {shown(given)}. Known: {known}.")
+    near = _nearest(given, [*known, *(command[0] for command in COMMANDS)])
+    complain(errors, f"no command {shown(given)}. Known: {', '.join(known)}.{near}")
     return FlatwaterError.exit_code

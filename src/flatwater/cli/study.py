@@ -85,13 +85,13 @@ def over_study(options: Sequence[str]) -> list[str]:
 def show_plan(command: Study) -> int:
     """Print what the largest run would hold. Returns the exit code: 3 where so many at once do not fit."""
     from flatwater.cli.plan import print_plan
-    from flatwater.studies.member import planned
-    from flatwater.studies.opening import that_fit, wanted
+    from flatwater.studies.member import plan_member
+    from flatwater.studies.opening import find_wanted, that_fit
     from flatwater.terminal import say, terminal
 
-    asked = wanted(_order(command))
+    asked = find_wanted(_order(command))
     with terminal(errors=True).status("reading the panel and planning its largest fold …"):
-        plan = planned(asked.base, asked.folds)
+        plan = plan_member(asked.base, asked.folds)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
         from flatwater.units import format_bytes

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from flatwater.config.bounds import check_values
-from flatwater.config.convert import did_you_mean, from_plain, to_plain, wanted
+from flatwater.config.convert import did_you_mean, from_plain, in_words, to_plain
 from flatwater.config.declare import field_docs, removed_settings
 from flatwater.errors import ConfigError
 from flatwater.regular import read_regular
@@ -87,7 +87,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
     for name, declared in known.items():
         if name not in values and _has_no_default(declared):
             raise ConfigError(
-                f"{f'{path}.{name}' if path else name}: is missing and has no default. Give {wanted(hints[name])}."
+                f"{f'{path}.{name}' if path else name}: is missing and has no default. Give {in_words(hints[name])}."
             )
     check_values(cls, values, path)
     return cls(**values)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Protocol, cast, runtime_checkable
 
 import gymnasium
@@ -22,17 +23,17 @@ WORLDS = (
     "forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
     "package.module:Class of a Gymnasium environment or a world of yours"
 )
-TEACHERS = "search, babyai, random, package.module:Class"
+TEACHERS = "search, babyai, random, or package.module:Class of a teacher of yours"
 
 
 @runtime_checkable
 class _Teaches(Teacher, Protocol):
-    """A `Teacher` that can be told from what is none."""
+    """A `Teacher`, as `issubclass` can ask for it."""
 
 
 @runtime_checkable
 class _Stepped(Protocol):
-    """A `World` that can be told from what is none, apart from its property `spaces`."""
+    """A `World`, as `issubclass` can ask for it: without its property `spaces`."""
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
 
@@ -86,11 +87,18 @@ def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: Wrap
         return PettingZooWorld(what, wrapped, envs)
     if what and kind not in {"forage", "gymnasium", "pettingzoo"}:
         return _own_world(name, wrapped, envs)
-    raise ConfigError(f"no world {name!r}: there is {WORLDS}")
+    raise ConfigError(f"there is no environment of this name. Give {WORLDS}.{_registered_like(name)}")
+
+
+def _registered_like(name: str) -> str:
+    """Gymnasium's name of an environment that was perhaps meant."""
+    ids = {each.lower(): each for each in gymnasium.registry}
+    near = get_close_matches(name.lower(), ids, n=1)
+    return f' Did you mean "gymnasium:{ids[near[0]]}"?' if near else ""
 
 
 def _own_world(name: str, wrapped: WrappedConfig, envs: int) -> World:
-    """A class of somebody else's, by where it is."""
+    """A class of the user's, by where it is."""
     named = find_object(name, given="it", wanted=WORLDS)
     if isinstance(named, type) and issubclass(named, gymnasium.Env):
         return GymnasiumWorld(named, wrapped, envs)
@@ -128,7 +136,7 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
         return _babyai(world)
     if ":" in name:
         return _own(name, world)
-    raise ConfigError(f"no teacher {name!r}: there is {TEACHERS}")
+    raise ConfigError(f"teacher = {name!r}: there is no such teacher. Give {TEACHERS}.")
 
 
 def _babyai(world: World) -> Teacher:
@@ -142,13 +150,13 @@ def _babyai(world: World) -> Teacher:
 
 
 def _own(name: str, world: World) -> Teacher:
-    """A class of someone else's, by where it is."""
-    named = find_object(name, given=f"teacher {name!r}", wanted="package.module:Class")
+    """A class of the user's, by where it is."""
+    named = find_object(name, given=f"teacher = {name!r}: it", wanted="package.module:Class")
     if not isinstance(named, type) or not issubclass(named, _Teaches):
-        raise ConfigError(f"teacher {name!r} is none: wanted is a class with the methods begin_ and step_batch")
+        raise ConfigError(f"teacher = {name!r}: must be a class with the methods begin_ and step_batch")
     build: Callable[[World], Teacher] = named
     try:
         inspect.signature(build).bind(world)
     except TypeError as wrong:
-        raise ConfigError(f"teacher {name!r} cannot be made from a world alone: {wrong}") from wrong
+        raise ConfigError(f"teacher = {name!r}: it cannot be made from a world alone: {wrong}") from wrong
     return build(world)

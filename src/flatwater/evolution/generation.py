@@ -9,7 +9,7 @@ from torch import Tensor
 
 from flatwater.algorithms.api import Members
 from flatwater.evolution.config import EvolutionConfig
-from flatwater.evolution.selection import Descent, descend
+from flatwater.evolution.selection import Reproduction, select_parents
 from flatwater.state.tree import state
 
 
@@ -39,10 +39,10 @@ def first_generation(members: int, device: torch.device) -> Lineage:
     )
 
 
-def inherit_(lineage: Lineage, descent: Descent, generation: int) -> None:
+def inherit_(lineage: Lineage, reproduction: Reproduction, generation: int) -> None:
     """Enter the members that are made after `generation`."""
-    slots = descent.replaced.nonzero().squeeze(1)
-    parents = torch.stack([lineage.ids[descent.first[slots]], lineage.ids[descent.second[slots]]], dim=1)
+    slots = reproduction.replaced.nonzero().squeeze(1)
+    parents = torch.stack([lineage.ids[reproduction.first[slots]], lineage.ids[reproduction.second[slots]]], dim=1)
     lineage.parents[slots] = parents
     lineage.ids[slots] = lineage.made + torch.arange(len(slots), device=slots.device)
     lineage.born[slots] = generation + 1
@@ -59,7 +59,7 @@ class Schedule:
     """Best validation value of the last generations, newest last; -inf before there were any."""
 
 
-def improved(best: Float[Tensor, "R+1"], least: float) -> bool:
+def has_improved(best: Float[Tensor, "R+1"], least: float) -> bool:
     """Whether the newest value beats the oldest kept one by `least` of its size; true until the history is full."""
     oldest, newest = float(best[0]), float(best[1:].max())
     return not math.isfinite(oldest) or newest - oldest >= least * abs(oldest)
@@ -69,7 +69,7 @@ def adapt_(schedule: Schedule, value: float, config: EvolutionConfig) -> bool:
     """Record this generation's best validation value and set the mutation's size. Returns True on a plateau."""
     schedule.best[:-1] = schedule.best[1:].clone()
     schedule.best[-1] = value
-    if improved(schedule.best, config.plateau_improvement):
+    if has_improved(schedule.best, config.plateau_improvement):
         schedule.rate, schedule.deviation = config.mutation_rate, config.mutation_deviation
         return False
     schedule.rate = min(schedule.rate * config.plateau_factor, config.mutation_rate_max)
@@ -137,45 +137,45 @@ def evolve_(
     """
     plateau = adapt_(schedule, best, config)
     due = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
-    descent = descend(fitness, config, rng, inject_champion=due)
+    reproduction = select_parents(fitness, config, rng, inject_champion=due)
     for rows in members.inherited:
-        cross_(rows, descent)
-    mutate_(members.actor, descent, rate=schedule.rate, deviation=schedule.deviation, rng=rng)
-    mutants = descent.mutated.nonzero().squeeze(1)
+        cross_(rows, reproduction)
+    mutate_(members.actor, reproduction, rate=schedule.rate, deviation=schedule.deviation, rng=rng)
+    mutants = reproduction.mutated.nonzero().squeeze(1)
     for target, followed in members.targets:
         if followed is members.actor:
             target[mutants] = followed[mutants]
     for _, adam in members.trained.values():
-        forget_((adam.exp_avg, adam.exp_avg_sq, adam.steps), descent)
-    inherit_(lineage, descent, generation)
+        forget_((adam.exp_avg, adam.exp_avg_sq, adam.steps), reproduction)
+    inherit_(lineage, reproduction, generation)
     return plateau
 
 
-def cross_(block: Float[Tensor, "P+1 n"], descent: Descent) -> None:
+def cross_(block: Float[Tensor, "P+1 n"], reproduction: Reproduction) -> None:
     """Write each replaced member's row as the blend of its parents' rows; the last row is the champion, kept.
 
     All parents are read before any row is written, so a replaced member can still be a parent.
     """
-    slots = descent.replaced.nonzero().squeeze(1)
-    first, second = block[descent.first[slots]], block[descent.second[slots]]
-    block[slots] = torch.lerp(second, first, descent.blend[slots].to(block.dtype).unsqueeze(1))
+    slots = reproduction.replaced.nonzero().squeeze(1)
+    first, second = block[reproduction.first[slots]], block[reproduction.second[slots]]
+    block[slots] = torch.lerp(second, first, reproduction.blend[slots].to(block.dtype).unsqueeze(1))
 
 
 def mutate_(
-    block: Float[Tensor, "P+1 n"], descent: Descent, *, rate: float, deviation: float, rng: torch.Generator
+    block: Float[Tensor, "P+1 n"], reproduction: Reproduction, *, rate: float, deviation: float, rng: torch.Generator
 ) -> None:
     """Add N(0, deviation) to each weight of a mutant with probability `rate`, one member at a time."""
-    for slot in descent.mutated.nonzero().squeeze(1).unbind():
+    for slot in reproduction.mutated.nonzero().squeeze(1).unbind():
         row = block[slot]
         change = torch.randn(row.shape, generator=rng, device=row.device, dtype=row.dtype)
         chosen = torch.rand(row.shape, generator=rng, device=row.device) < rate
         block[slot] = torch.addcmul(row, change, chosen.to(row.dtype), value=deviation)
 
 
-def forget_(moments: Iterable[Tensor], descent: Descent) -> None:
+def forget_(moments: Iterable[Tensor], reproduction: Reproduction) -> None:
     """Zero what an optimiser remembers of the replaced members: tensors [P] or [P, n]."""
     for moment in moments:
-        moment[descent.replaced] = 0
+        moment[reproduction.replaced] = 0
 
 
 def crown_(block: Float[Tensor, "P+1 n"], member: int) -> None:

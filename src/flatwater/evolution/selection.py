@@ -10,7 +10,7 @@ from flatwater.evolution.config import EvolutionConfig
 
 
 @dataclass(frozen=True)
-class Descent:
+class Reproduction:
     """Where each member of the next generation comes from; an elite comes from itself.
 
     A child is `blend * first + (1 - blend) * second`; a mutant has one parent twice.
@@ -40,9 +40,9 @@ def tournament(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.
     return drawn.gather(1, fitness[drawn].argmax(1, keepdim=True)).squeeze(1)
 
 
-def descend(
+def select_parents(
     fitness: Float[Tensor, "P"], config: EvolutionConfig, rng: torch.Generator, *, inject_champion: bool
-) -> Descent:
+) -> Reproduction:
     """The next generation's origins: elites stay, the weakest slots go to mutants, those between to offspring.
 
     Args:
@@ -72,4 +72,4 @@ def descend(
         weakest = order[-1]
         first[weakest] = second[weakest] = members
         blend[weakest], mutated[weakest] = 1.0, False
-    return Descent(first, second, blend, replaced, mutated)
+    return Reproduction(first, second, blend, replaced, mutated)

@@ -16,7 +16,7 @@ from typing import Any
 from flatwater.errors import RunError
 from flatwater.printable import shown
 from flatwater.regular import open_regular
-from flatwater.storage.content import parsed
+from flatwater.storage.content import parse_json
 from flatwater.storage.directory import telling, write_object
 
 Record = dict[str, Any]
@@ -103,7 +103,7 @@ def record_of(line: bytes) -> Record | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        record = parsed(line)
+        record = parse_json(line)
     except ValueError:
         return None
     found = record.get("round") if isinstance(record, dict) else None

@@ -55,8 +55,8 @@ class Tail:
     """The inode that they were read from: a resumed run replaces the file."""
 
 
-def restarted_(tail: Tail) -> bool:
-    """Whether the file is another one than before, or shorter; `appended_` then begins again at its first line."""
+def rewind_if_replaced_(tail: Tail) -> bool:
+    """Whether the file is another one than before, or shorter; `read_appended_` then begins again at its first line."""
     try:
         found = tail.path.stat()
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def restarted_(tail: Tail) -> bool:
     return again
 
 
-def appended_(tail: Tail) -> Iterator[Record]:
+def read_appended_(tail: Tail) -> Iterator[Record]:
     """The whole lines since the last call, one at a time; nothing where there is no such file yet.
 
     Raises:

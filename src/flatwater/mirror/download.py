@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from flatwater.checkpoints.intact import DamagedError
-from flatwater.checkpoints.remote import FOLDER, fetch_newest, patiently, stored
+from flatwater.checkpoints.remote import FOLDER, fetch_newest, list_stored, patiently
 from flatwater.errors import CheckpointError, RunError
 from flatwater.mirror.opening import write_place
 from flatwater.mirror.sender import CLAIM
 from flatwater.rundir.layout import BEGINNINGS, RUNS, RunFolder, open_folder
 from flatwater.storage.claims import LOCK, is_lock, take
-from flatwater.storage.content import fitted, parsed
+from flatwater.storage.content import convert_to, parse_json
 from flatwater.storage.directory import write_object
 from flatwater.storage.faults import OddNameError, OversizeError
 from flatwater.storage.objects import Entry, Objects, is_url, open_objects
@@ -97,7 +97,7 @@ def at_hand(place: str | Path, say: Say, *, shards: bool) -> Iterator[RunFolder]
         if shards and fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{place}: there is no whole checkpoint.")
         if not shards:
-            for name in stored(objects)[0]:
+            for name in list_stored(objects)[0]:
                 write_object(folder.path / name, objects.read(name) or b"")
         _fetch_files(objects, folder, found)
         _fetch(objects, folder, found[CONFIG])
@@ -151,7 +151,7 @@ def _identity(objects: Objects) -> str:
     def read(objects: Objects) -> str:
         raw = objects.read(CLAIM)
         try:
-            return "" if raw is None else fitted(parsed(raw), dict[str, str]).get("run", "")
+            return "" if raw is None else convert_to(parse_json(raw), dict[str, str]).get("run", "")
         except ValueError as error:
             raise DamagedError(
                 f"{objects.url}/{CLAIM}: is damaged ({error}). Who knows that nothing else lies there can remove it."

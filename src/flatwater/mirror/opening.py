@@ -13,7 +13,7 @@ from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import GRACE_SECONDS, Mirror
 from flatwater.rundir.events import Voice
 from flatwater.rundir.layout import RunFolder
-from flatwater.storage.content import MOST_BYTES, fitted, parsed
+from flatwater.storage.content import MOST_BYTES, convert_to, parse_json
 from flatwater.storage.directory import read_whole, write_object
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import QUICK, open_objects
@@ -84,7 +84,7 @@ def read_place(folder: RunFolder) -> dict[str, str]:
         RunError: it is damaged.
     """
     try:
-        return fitted(parsed(read_whole(folder.mirror, MOST_BYTES)), dict[str, str])
+        return convert_to(parse_json(read_whole(folder.mirror, MOST_BYTES)), dict[str, str])
     except FileNotFoundError:
         return {}
     except ValueError as fault:
@@ -141,7 +141,7 @@ def mirrored(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice:
     try:
         mirror.sender.connect_()
     except StoreError as fault:
-        mirror.queue.stumble_(f"{fault}. The run starts all the same, and sending is tried again")
+        mirror.state.stumble_(f"{fault}. The run starts all the same, and sending is tried again")
     mirror.start()
     _tell(mirror, voice)
     interrupted = False
@@ -154,7 +154,7 @@ def mirrored(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice:
         if interrupted:
             mirror.finish(deadline=0)
         else:
-            conclude(mirror, folder, voice, hurried=not mirror.queue.unhurried)
+            conclude(mirror, folder, voice, hurried=not mirror.state.unhurried)
 
 
 def conclude(mirror: Mirror, folder: RunFolder, voice: Voice, *, hurried: bool) -> None:
@@ -168,8 +168,8 @@ def conclude(mirror: Mirror, folder: RunFolder, voice: Voice, *, hurried: bool) 
     _tell(mirror, voice)
     if done:
         voice.say(f"mirror: everything is at {url}", style="")
-    elif not mirror.queue.lost:
-        why = f" ({mirror.queue.trouble})" if mirror.queue.trouble else ""
+    elif not mirror.state.lost:
+        why = f" ({mirror.state.trouble})" if mirror.state.trouble else ""
         voice.say(f"{mirror.line()}{why}. Send the rest with: flatwater mirror {folder.named.path}")
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from flatwater.checkpoints.catalogue import list_checkpoints, remove_checkpoints, verify
 from flatwater.checkpoints.intact import glance
 from flatwater.checkpoints.manifest import Manifest
-from flatwater.checkpoints.remote import is_intact, missing, read_remote, shard_name, stored
+from flatwater.checkpoints.remote import is_intact, list_stored, missing_shards, read_remote, shard_name
 from flatwater.errors import CheckpointError, FlatwaterError
 from flatwater.mirror.download import no_run
 from flatwater.rundir.layout import locked, open_folder
@@ -85,11 +85,11 @@ def _prune_folder(path: Path, keep: int) -> Pruned:
 
 def _prune_url(url: str, keep: int) -> Pruned:
     objects = open_objects(url)
-    if not stored(objects)[0]:
+    if not list_stored(objects)[0]:
         raise no_run(objects)
     lock, _ = take(objects)
     try:
-        names, sizes = stored(objects)
+        names, sizes = list_stored(objects)
         found = {name: read_remote(objects, name) for name in names}
 
         def manifest(name: str) -> Manifest:
@@ -98,7 +98,7 @@ def _prune_url(url: str, keep: int) -> Pruned:
         stay = chosen(
             names,
             keep,
-            whole=lambda name: not missing(manifest(name), sizes),
+            whole=lambda name: not missing_shards(manifest(name), sizes),
             good=lambda name: is_intact(objects, manifest(name)),
         )
         needed = {shard_name(shard.sha256) for name in stay for shard in manifest(name).shards}

@@ -14,13 +14,13 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import (
     FOLDER,
+    list_stored,
     manifest_name,
-    missing,
+    missing_shards,
     read_remote,
     send_manifest,
     send_shards,
     shard_name,
-    stored,
 )
 from flatwater.errors import ConfigError, RunError
 from flatwater.rundir.layout import RunFolder
@@ -105,9 +105,9 @@ class MirrorSender:
         """
         for folder in ("", FOLDER, f"{FOLDER}/objects", "tensorboard"):
             self.objects.remove_unfinished(folder)
-        names, sizes = stored(self.objects)
+        names, sizes = list_stored(self.objects)
         found = {name: read_remote(self.objects, name) for name in names}
-        problems = {name: problem for name, m in found.items() if (problem := missing(m, sizes))}
+        problems = {name: problem for name, m in found.items() if (problem := missing_shards(m, sizes))}
         whole = {name: m for name, m in found.items() if name not in problems}
         self.manifests = {name: replace(m, leaves=()) for name, m in whole.items()}
         self.shards = {shard_name(shard.sha256) for m in whole.values() for shard in m.shards}

@@ -1,7 +1,7 @@
 """What a run and its mirror's thread know of each other: what is sent, what waits, and what has become of the rest.
 
 One checkpoint is being sent and at most one more waits, however slow the store is. Checkpoints are named here and stay
-on the disk, so a queue holds no bytes of them.
+on the disk, so nothing here holds their bytes.
 """
 
 import time
@@ -17,7 +17,7 @@ from flatwater.units import format_bytes, format_duration
 
 
 @dataclass
-class Queue:
+class UploadState:
     """Read and written under `turn` alone."""
 
     url: str
@@ -156,7 +156,7 @@ class Queue:
             self.sending = self.waiting = None
             self.files, self.left = False, 0
 
-    def told_(self) -> list[str]:
+    def take_news_(self) -> list[str]:
         """What happened since the last call."""
         with self.turn:
             told = [*self.news]

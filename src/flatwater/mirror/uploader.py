@@ -14,7 +14,7 @@ from threading import Thread
 from flatwater.checkpoints.manifest import read_manifest
 from flatwater.errors import CheckpointError, FlatwaterError
 from flatwater.mirror.sender import MirrorSender
-from flatwater.mirror.upload_state import Queue
+from flatwater.mirror.upload_state import UploadState
 from flatwater.storage.claims import LockedError
 
 GRACE_SECONDS = 25.0
@@ -37,13 +37,13 @@ class Mirror:
     """One for each process that trains a mirrored run."""
 
     def __init__(self, sender: Callable[[Callable[[int], None], Callable[[str], None]], MirrorSender]) -> None:
-        """Prepare the queue.
+        """Prepare the state and the thread.
 
         Args:
             sender: makes the sender, from what it calls after each piece and what it tells.
         """
         self.sender = sender(self._stepped, self._say)
-        self.queue = Queue(self.sender.objects.url, self.sender.unsent)
+        self.state = UploadState(self.sender.objects.url, self.sender.unsent)
         self._thread = Thread(target=self._work, name="mirror", daemon=True)
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class Mirror:
 
     def unhurried(self) -> None:
         """The run has finished: what is left may take its time."""
-        self.queue.unhurried = True
+        self.state.unhurried = True
 
     def held(self) -> dict[str, int]:
         """Bytes that sending holds, by owner."""
@@ -60,23 +60,23 @@ class Mirror:
 
     def spared(self) -> frozenset[Path]:
         """The checkpoint that is being sent and the one that waits."""
-        return self.queue.files_of_both()
+        return self.state.files_of_both()
 
     def offer(self, manifest: Path) -> None:
         """Send this checkpoint next; drop the one that waits."""
-        self.queue.put_(read_manifest(manifest))
+        self.state.put_(read_manifest(manifest))
 
     def news(self) -> list[str]:
         """What happened since the last call."""
-        return self.queue.told_()
+        return self.state.take_news_()
 
     def metrics(self) -> dict[str, float]:
         """How it stands, as numbers."""
-        return self.queue.metrics()
+        return self.state.metrics()
 
     def line(self) -> str:
         """`mirror: 2 pending, 37.0 MiB, last ok 12 s ago`."""
-        return self.queue.line()
+        return self.state.line()
 
     def finish(self, *, deadline: float | None = None) -> bool:
         """Wait until everything is at the store, and release it.
@@ -87,25 +87,25 @@ class Mirror:
         Returns:
             False where something is left.
         """
-        queue, began = self.queue, time.monotonic()
-        with queue.turn:
-            queue.closing, queue.files = True, not queue.lost
-            queue.turn.notify_all()
+        state, began = self.state, time.monotonic()
+        with state.turn:
+            state.closing, state.files = True, not state.lost
+            state.turn.notify_all()
         while self._thread.is_alive() and time.monotonic() < self._patience(began, deadline):
             self._thread.join(0.1)
-        with queue.turn:
-            queue.stopped = True
-            queue.turn.notify_all()
-            return queue.idle and not queue.lost
+        with state.turn:
+            state.stopped = True
+            state.turn.notify_all()
+            return state.idle and not state.lost
 
     def _patience(self, began: float, deadline: float | None) -> float:
         """Until when an end that began then is waited for."""
         if deadline is not None:
             return began + deadline
-        return max(began, self.queue.moved) + (SLOW_SECONDS if self.queue.since is None else STILL_SECONDS)
+        return max(began, self.state.moved) + (SLOW_SECONDS if self.state.since is None else STILL_SECONDS)
 
     def _say(self, line: str) -> None:
-        self.queue.news.append(line)
+        self.state.news.append(line)
 
     def _stepped(self, count: int) -> None:
         """Called by the sender after each piece.
@@ -113,28 +113,28 @@ class Mirror:
         Raises:
             Abandoned: the run ends, and a newer checkpoint waits or nobody does.
         """
-        if not self.queue.moved_(count):
+        if not self.state.moved_(count):
             raise Abandoned
 
     def _work(self) -> None:
-        queue, pause = self.queue, FIRST_PAUSE
-        while queue.take_():
+        state, pause = self.state, FIRST_PAUSE
+        while state.take_():
             try:
                 ended = self._send()
             except LockedError as fault:
-                queue.give_up_(str(fault))
+                state.give_up_(str(fault))
                 return
             except Abandoned:
-                queue.put_back_()
+                state.put_back_()
             except (FlatwaterError, OSError) as fault:
-                if isinstance(fault, CheckpointError) and queue.sending is not None:
-                    queue.leave_out_(str(fault))
+                if isinstance(fault, CheckpointError) and state.sending is not None:
+                    state.leave_out_(str(fault))
                 else:
-                    queue.failed_(str(fault), pause)
+                    state.failed_(str(fault), pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 pause = FIRST_PAUSE
-                queue.succeeded_(ended=ended)
+                state.succeeded_(ended=ended)
         with suppress(FlatwaterError):  # a lock that cannot be released is found to be left behind
             self.sender.release_()
 
@@ -142,9 +142,9 @@ class Mirror:
         """Send what was taken. Returns True where that was the last of a run that has ended."""
         self.sender.connect_()
         self.sender.beat_()
-        if self.queue.sending is not None:
-            self.sender.send_(self.queue.sending)
-        ends = self.queue.is_last()
+        if self.state.sending is not None:
+            self.sender.send_(self.state.sending)
+        ends = self.state.is_last()
         if ends:
             self.sender.send_files_()
             self.sender.release_()

@@ -10,7 +10,7 @@ from flatwater.metrics.jsonl import is_number
 from flatwater.printable import shown
 from flatwater.recipe import Recipe
 from flatwater.regular import RESULT_BYTES, read_regular
-from flatwater.storage.content import parsed
+from flatwater.storage.content import parse_json
 from flatwater.storage.directory import write_object
 
 if TYPE_CHECKING:  # a list of runs reads results, and is to be there at once
@@ -31,7 +31,7 @@ def read_result(path: Path, recipe: Recipe) -> dict[str, Any] | None:
         RunError: it is damaged.
     """
     try:
-        found = parsed(read_regular(path, RESULT_BYTES))
+        found = parse_json(read_regular(path, RESULT_BYTES))
         _require_result(found, recipe)
     except FileNotFoundError:
         return None

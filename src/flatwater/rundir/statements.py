@@ -14,7 +14,7 @@ from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, grouped
 from flatwater.printable import shown
 from flatwater.regular import read_regular
-from flatwater.storage.content import parsed
+from flatwater.storage.content import parse_json
 from flatwater.units import format_bytes
 
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
@@ -148,7 +148,7 @@ def read_plan(path: Path) -> Plan | None:
         RunError: the file is no plan.
     """
     try:
-        found = parsed(read_regular(path))
+        found = parse_json(read_regular(path))
         return _plan_of(_keyed({"plan": found}, "plan"))
     except FileNotFoundError:
         return None

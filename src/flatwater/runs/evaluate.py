@@ -11,7 +11,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.looks import log_look
 from flatwater.runs.machine import use_threads
 from flatwater.runs.run import Run
-from flatwater.runs.session import changed, read_config, restore_run
+from flatwater.runs.session import read_config, restore_run, with_changes
 from flatwater.storage.objects import is_url
 
 
@@ -36,7 +36,7 @@ def evaluate(
         CheckpointError: no intact checkpoint fits the configuration and the data.
     """
     with at_hand(run, say, shards=True) as folder:
-        config = changed(read_config(folder), changes)
+        config = with_changes(read_config(folder), changes)
         return _evaluate(run, config, folder, holdout=holdout, say=say)
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from flatwater.errors import ConfigError
-from flatwater.metrics.background import BackgroundSink
+from flatwater.metrics.sinks import BackgroundSink
 from flatwater.printable import shown
 from flatwater.rundir.events import Event
 

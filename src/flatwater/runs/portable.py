@@ -24,7 +24,7 @@ from flatwater import __version__
 from flatwater.errors import ConfigError, DataError, FlatwaterError, RunError
 from flatwater.printable import shown
 from flatwater.recipe import find_recipe
-from flatwater.storage.content import fitted, parsed
+from flatwater.storage.content import convert_to, parse_json
 from flatwater.storage.directory import write_object
 
 FORMAT = "flatwater-policy-1"
@@ -220,10 +220,10 @@ def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor]) -> Any:  # no
         DataError: they do not fit each other or this version; begins with `where`.
     """
     try:
-        content = parsed(about.encode())
+        content = parse_json(about.encode())
         if not isinstance(content, dict):
             raise ValueError(f"{shown(content)}: must have keys")  # noqa: TRY301, TRY004  (told as any other misfit)
-        known = fitted({name: content.get(name) for name in ("format", "recipe", "header")}, _Known)
+        known = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _Known)
         if known.format != FORMAT:
             raise ValueError(f"format = {shown(known.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
         recipe = find_recipe(known.recipe)

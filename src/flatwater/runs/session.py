@@ -135,7 +135,7 @@ def resume(
                 # Whoever can write to a bucket could have anything run on this machine.
                 voice.say("the run's on_event command is not taken over from a URL: give it with --on-event")
                 kept = replace(kept, on_event=None)
-            config = changed(kept, changes)
+            config = with_changes(kept, changes)
             config = find_recipe(config.trainer).prepare(config)
             check_trackers(config)
             check_command(config.on_event)
@@ -152,7 +152,7 @@ def listen_(voice: Voice, config: Any) -> None:  # noqa: ANN401  (a RunConfig of
         voice.listeners.append(EventCommand(config.on_event, voice.say))
 
 
-def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """The configuration with the settings that are given: None leaves one as it was.
 
     Raises:
@@ -308,7 +308,7 @@ def train(
     else:
         say(console, escape(f"stopped. Go on with: {again(folder)}"))
     code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
-    return ended(Outcome(folder.named, finished=finished, exit_code=code), composed, voice)
+    return announce_end(Outcome(folder.named, finished=finished, exit_code=code), composed, voice)
 
 
 def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:
@@ -333,7 +333,7 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool
     )
 
 
-def ended(outcome: Outcome, composed: Run, voice: Voice) -> Outcome:
+def announce_end(outcome: Outcome, composed: Run, voice: Voice) -> Outcome:
     """Tell the listeners how the run ended, and return that."""
     config, done = composed.config, composed.trainer.progress.round
     how = "finished" if outcome.finished else f"stopped, go on with: {again(outcome.folder)}"

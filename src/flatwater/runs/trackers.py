@@ -9,8 +9,7 @@ from flatwater.config.convert import did_you_mean
 from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError
 from flatwater.imported import find_object
-from flatwater.metrics.background import BackgroundSink, Say
-from flatwater.metrics.sinks import Sink, TrackedRun
+from flatwater.metrics.sinks import BackgroundSink, Say, Sink, TrackedRun
 from flatwater.printable import shown
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig

@@ -18,7 +18,7 @@ from pathlib import Path
 from flatwater import __version__
 from flatwater.errors import ConfigError, RunError
 from flatwater.printable import shown
-from flatwater.storage.content import fitted, parsed
+from flatwater.storage.content import convert_to, parse_json
 from flatwater.storage.objects import Objects
 from flatwater.units import format_duration
 
@@ -60,7 +60,7 @@ class Holder:
         """Whether its process is gone, as far as can be told from here."""
         if self.ticks is not None and self.boot and self.boot == _boot():
             with suppress(PermissionError):  # the system does not tell: as of another machine
-                return started(self.pid) != self.ticks
+                return process_start(self.pid) != self.ticks
         return self.age > STALE_SECONDS
 
     def __str__(self) -> str:
@@ -109,13 +109,13 @@ def _holder_of(content: bytes, url: str) -> Holder | None:
         LockedError: it has the token that locks of all versions have, and does not fit this version.
     """
     try:
-        said = parsed(content)
+        said = parse_json(content)
     except ValueError:
         return None
     if not isinstance(said, dict) or "token" not in said:
         return None
     try:
-        found = fitted(said, Holder)
+        found = convert_to(said, Holder)
         if datetime.fromisoformat(found.renewed).tzinfo:
             return found
     except ValueError:
@@ -230,11 +230,11 @@ def is_lock(name: str) -> bool:
 
 def _content(token: str) -> bytes:
     pid, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
-    mine = Holder(token, socket.gethostname(), _boot(), pid, now, started(pid) if _boot() else None, __version__)
+    mine = Holder(token, socket.gethostname(), _boot(), pid, now, process_start(pid) if _boot() else None, __version__)
     return json.dumps(asdict(mine), indent=1).encode() + b"\n"
 
 
-def started(pid: int) -> int | None:
+def process_start(pid: int) -> int | None:
     """Ticks from the start of the machine to that of the process; None where no such process lives.
 
     Raises:

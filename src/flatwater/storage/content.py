@@ -14,7 +14,7 @@ MOST_DEPTH = 64
 T = TypeVar("T")
 
 
-def parsed(raw: bytes) -> Any:  # noqa: ANN401  (JSON)
+def parse_json(raw: bytes) -> Any:  # noqa: ANN401  (JSON)
     """The JSON in `raw`.
 
     Raises:
@@ -53,7 +53,7 @@ def _inside(content: object) -> list[Any]:
     return [each for each in inside if isinstance(each, dict | list)]
 
 
-def fitted(content: object, kind: type[T]) -> T:
+def convert_to(content: object, kind: type[T]) -> T:
     """`content` as a `kind`, once it fits: types to the letter, no field missing, none too many.
 
     Raises:

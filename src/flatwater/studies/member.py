@@ -20,7 +20,7 @@ from flatwater.rundir.looks import log_look
 from flatwater.runs.machine import find_device, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.session import read_config, restore_run
-from flatwater.studies.folds import Fold, configured, find_folds
+from flatwater.studies.folds import Fold, find_folds, fold_config
 from flatwater.sweeps.trial import answer_, train
 
 
@@ -76,7 +76,7 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def planned(base: ErlRunConfig, folds: int) -> Plan:
+def plan_member(base: ErlRunConfig, folds: int) -> Plan:
     """What the largest run of a study would hold.
 
     Raises:
@@ -94,7 +94,7 @@ def plan_of_fold(config: ErlRunConfig, panel: Panel, fold: Fold) -> Plan:
         FlatwaterError: none could start with these settings.
     """
     return plan_erl(
-        configured(config, fold, config.seed), first_days(panel, fold.test.stop), find_device(config.device)
+        fold_config(config, fold, config.seed), first_days(panel, fold.test.stop), find_device(config.device)
     )
 
 

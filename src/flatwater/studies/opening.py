@@ -68,7 +68,7 @@ class Wanted:
     """Runs at once, as far as there are cores."""
 
 
-def wanted(order: Order) -> Wanted:
+def find_wanted(order: Order) -> Wanted:
     """Complete what is asked for.
 
     Raises:
@@ -88,7 +88,7 @@ def wanted(order: Order) -> Wanted:
     return Wanted(begun=begun, before=before, base=base, folds=folds, seeds=seeds, jobs=jobs)
 
 
-def opened(order: Order, program: Sequence[str]) -> Opened:
+def open_study_folder(order: Order, program: Sequence[str]) -> Opened:
     """The study in the folder, or a new one.
 
     Args:
@@ -98,7 +98,7 @@ def opened(order: Order, program: Sequence[str]) -> Opened:
     Raises:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
-    asked = wanted(order)
+    asked = find_wanted(order)
     answer = ask(program, {"config": to_mapping(asked.base), "folds": asked.folds})
     base = from_mapping(ErlRunConfig, answer["config"], "the study")
     setup = StudyConfig(folds=asked.folds, seeds=asked.seeds, days=answer["days"], data=answer["data"])

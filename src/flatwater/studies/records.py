@@ -14,7 +14,7 @@ from flatwater.printable import shown
 from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import EQUITY, read_table
-from flatwater.storage.content import parsed
+from flatwater.storage.content import parse_json
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def read_study(path: Path) -> StudyRecords:
     folder = StudyFolder(path)
     again = f"Write it anew with: flatwater study --run {path}"
     try:
-        result = parsed(read_regular(folder.result, RESULT_BYTES))
+        result = parse_json(read_regular(folder.result, RESULT_BYTES))
         _require(result)
     except FileNotFoundError as missing:
         raise RunError(

@@ -25,8 +25,8 @@ from flatwater.rundir.results import read_result
 from flatwater.runs.config import mirrored_below
 from flatwater.runs.signals import Stop, stop_on_signals
 from flatwater.storage.directory import write_object
-from flatwater.studies.folds import Fold, configured, cut
-from flatwater.studies.opening import Opened, Order, opened
+from flatwater.studies.folds import Fold, cut_folds, fold_config
+from flatwater.studies.opening import Opened, Order, open_study_folder
 from flatwater.studies.records import StudyFolder
 from flatwater.sweeps.process import Crew, Ending, Job, train
 from flatwater.units import format_duration
@@ -132,7 +132,7 @@ class _Study:
         for member in self.members:
             if not member.tested:
                 number, seed = member.fold.number, member.seed
-                config = configured(base, member.fold, seed)
+                config = fold_config(base, member.fold, seed)
                 log = folder.log(number, seed)
                 order = {"config": to_mapping(config)}
                 yield Job(order=order, run=member.run, log=log, judge=self._count(recorded_rounds(member.run)))
@@ -159,11 +159,11 @@ def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
         FlatwaterError: settings, panel or folder cannot be used; no run was started.
     """
     with console.status("reading the panel and planning the runs …"):
-        found = opened(order, program)
+        found = open_study_folder(order, program)
     folder, setup = found.folder, found.setup
     members = [
         Member(fold=fold, seed=seed, run=folder.run(fold.number, seed))
-        for fold in cut(setup.days, setup.folds)
+        for fold in cut_folds(setup.days, setup.folds)
         for seed in setup.seeds
     ]
     threads = "1 thread" if found.base.threads == 1 else f"{found.base.threads} threads"
@@ -186,22 +186,24 @@ def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
             member = by_run[job.run]
             if ending.how == "failed":
                 failed[member.run.path.name] = ending.reason
-            work.say(f"{member.name}: {told(member, ending)}; {done(members)}, {pace.left()}")
+            work.say(f"{member.name}: {outcome_line(member, ending)}; {progress_line(members)}, {pace.left()}")
             work.show_()
         children = getrusage(RUSAGE_CHILDREN)
         cpu = format_duration(children.ru_utime + children.ru_stime)
-        work.say(f"{done(members)}; this took {format_duration(time.monotonic() - pace.began)}, and {cpu} of CPU")
+        work.say(
+            f"{progress_line(members)}; this took {format_duration(time.monotonic() - pace.began)}, and {cpu} of CPU"
+        )
         status.update("pooling the folds …")
         work.require_in_place()
         return StudyOutcome(folder=folder, result=write_study(found, members, failed), stop=stop)
 
 
-def done(members: Sequence[Member]) -> str:
+def progress_line(members: Sequence[Member]) -> str:
     """`5 of 24 runs done`."""
     return f"{sum(member.tested for member in members)} of {len(members)} runs done"
 
 
-def told(member: Member, ending: Ending) -> str:
+def outcome_line(member: Member, ending: Ending) -> str:
     """What came of a run, in a line."""
     if ending.how == "stopped":
         return f"stopped in generation {recorded_rounds(member.run) + 1}; it is resumed when the study goes on"

@@ -9,7 +9,7 @@ from typing import Any
 from flatwater.rundir.layout import RunFolder, write_config
 from flatwater.runs.signals import Stop
 from flatwater.storage.directory import write_object
-from flatwater.sweeps.space import configured
+from flatwater.sweeps.space import with_settings
 from flatwater.sweeps.study import TrialLine
 
 
@@ -91,4 +91,4 @@ def write_outcome(outcome: SweepOutcome, base: object) -> None:
     """
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
     if outcome.best is not None:
-        write_config(configured(base, outcome.best.settings), outcome.folder.best)
+        write_config(with_settings(base, outcome.best.settings), outcome.folder.best)

@@ -49,7 +49,7 @@ class Opened:
     space: Space
 
 
-def opened(order: Order, program: Sequence[str]) -> Opened:
+def open_sweep(order: Order, program: Sequence[str]) -> Opened:
     """The sweep in the folder, or a new one.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from flatwater.errors import FlatwaterError, MemoryLimitError, RunError
 from flatwater.metrics.jsonl import Record
-from flatwater.metrics.lines import Tail, appended_, restarted_
+from flatwater.metrics.lines import Tail, read_appended_, rewind_if_replaced_
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import state_of
 from flatwater.runs.signals import SAVES, STOP_CODES, Stop
@@ -77,8 +77,8 @@ class _Work:
         """Read the rounds that have come, each in its order; how the process ended, None while it works."""
         ended = self.process.poll() is not None  # before reading, so that the last round is read as well
         if not self._asked:
-            restarted_(self._tail)
-            if any(self.job.judge(record) for record in appended_(self._tail)):
+            rewind_if_replaced_(self._tail)
+            if any(self.job.judge(record) for record in read_appended_(self._tail)):
                 self.end_("pruned")
         if not ended:
             return None

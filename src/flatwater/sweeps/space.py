@@ -94,7 +94,7 @@ def _checked(tables: Mapping[str, Any], base: object) -> Space:
     return space
 
 
-def configured(base: C, settings: Mapping[str, object]) -> C:
+def with_settings(base: C, settings: Mapping[str, object]) -> C:
     """The configuration with these settings.
 
     Args:
@@ -201,7 +201,7 @@ def _try_alone(base: object, path: str, values: Range | Choices) -> None:
     wrong = dict[str, str]()
     for key, value in values.ends.items():
         try:
-            configured(base, {path: value})
+            with_settings(base, {path: value})
         except ConfigError as refused:
             wrong[key] = str(refused).removeprefix("the settings of this trial: ")
     if len(wrong) == len(values.ends):

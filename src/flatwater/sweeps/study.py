@@ -73,7 +73,7 @@ class Study:
     at_once: int
     """Trials that may train at the same time: each follows from those that are at least so many before it."""
 
-    def wanted_(self, trials: int | None) -> int:
+    def keep_wanted_(self, trials: int | None) -> int:
         """How many trials are wanted in all; kept, so that a sweep goes on without being told again."""
         known: int = self.study.user_attrs.get("wanted", TRIALS)
         if trials is not None and trials != known:

@@ -23,9 +23,9 @@ from flatwater.rundir.layout import RunFolder, locked
 from flatwater.runs.config import mirrored_below
 from flatwater.runs.signals import Stop, stop_on_signals
 from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
-from flatwater.sweeps.opening import Opened, Order, opened
+from flatwater.sweeps.opening import Opened, Order, open_sweep
 from flatwater.sweeps.process import PROGRAM, Crew, Ending, Job, train
-from flatwater.sweeps.space import configured
+from flatwater.sweeps.space import with_settings
 from flatwater.sweeps.study import Study, number_of, open_study
 
 
@@ -73,7 +73,7 @@ def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
     Raises:
         FlatwaterError: space, configuration or folder cannot be used; no trial was started.
     """
-    found: Opened = opened(order, program)
+    found: Opened = open_sweep(order, program)
     with locked(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
         base = found.base
         study = open_study(
@@ -84,7 +84,7 @@ def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
             rounds=base.rounds,
             at_once=order.at_once,
         )
-        work = Sweep(found.folder, held, base, study, study.wanted_(order.trials), console, program, stop)
+        work = Sweep(found.folder, held, base, study, study.keep_wanted_(order.trials), console, program, stop)
         at_once = min(order.at_once or study.at_once, work.wanted)
         said = f", {at_once} at once" if at_once > 1 else ""
         work.say(f"sweep folder {found.folder.path}: {work.wanted} trials, searching {', '.join(found.space)}{said}")
@@ -121,17 +121,17 @@ def trials_(work: Sweep) -> Iterator[Trial | None]:
 def job_(work: Sweep, trial: Trial) -> Job | None:
     """The trial's run, from where it is to its end; None where it has come to its end without one."""
     settings, known = work.study.settings(trial), work.study.values(trial)
-    listed = ", ".join(f"{name} {shown(value)}" for name, value in settings.items())
+    listed = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
     work.say(f"trial {number_of(trial)}/{work.wanted}: {listed}")
     try:
-        config = mirrored_below(configured(work.base, settings), work.folder.path)
+        config = mirrored_below(with_settings(work.base, settings), work.folder.path)
     except ConfigError as wrong:
         end_(work, trial, Ending("failed", str(wrong)))
         return None
     if work.study.behind(trial, known):  # found out before, and killed before it was written down
         end_(work, trial, Ending("pruned"))
         return None
-    number, metric = number_of(trial), measured(work)[1]
+    number, metric = number_of(trial), judged_by(work)[1]
 
     def judge(record: Record) -> bool:
         value = record.get(metric)
@@ -150,28 +150,28 @@ def end_(work: Sweep, trial: Trial, ending: Ending) -> None:
         work.study.prune_(trial)
     elif ending.how == "failed":
         work.study.fail_(trial, ending.reason)
-    work.say(f"  trial {number_of(trial)} {told(work, number_of(trial))}")
+    work.say(f"  trial {number_of(trial)} {outcome_line(work, number_of(trial))}")
     write_outcome(outcome_of(work), work.base)
 
 
-def measured(work: Sweep) -> tuple[str, str]:
+def judged_by(work: Sweep) -> tuple[str, str]:
     """Title and metric of what the kind of run is judged by."""
     return list(find_recipe(work.base.trainer).curves.items())[-1]
 
 
-def told(work: Sweep, number: int) -> str:
+def outcome_line(work: Sweep, number: int) -> str:
     """What came of a trial, in a line."""
     line, best = work.study.lines()[number - 1], outcome_of(work).best
     if line.state == "interrupted":
         return f"stopped in round {line.round + 1}; it is resumed when the sweep goes on"
     if line.state == "failed":
         return f"failed: {line.reason}"
-    value = "no value" if line.value is None else f"{measured(work)[0]} {short_number(line.value)}"
+    value = "no value" if line.value is None else f"{judged_by(work)[0]} {short_number(line.value)}"
     ahead = "" if best is None else f"; best: trial {best.number}, {short_number(best.value or 0.0)}"
     return f"{line.state} after round {line.round}: {value}{ahead}"
 
 
-def shown(value: object) -> str:
+def setting_text(value: object) -> str:
     """A setting's value in few characters."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -181,7 +181,7 @@ def outcome_of(work: Sweep) -> SweepOutcome:
     return SweepOutcome(
         folder=work.folder,
         trainer=work.base.trainer,
-        measured=measured(work)[0],
+        measured=judged_by(work)[0],
         wanted=work.wanted,
         lines=work.study.lines(),
         stop=work.stop,

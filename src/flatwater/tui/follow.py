@@ -13,7 +13,7 @@ from flatwater.config.toml import read_toml
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import Record, require_numbers
-from flatwater.metrics.lines import Tail, appended_, restarted_
+from flatwater.metrics.lines import Tail, read_appended_, rewind_if_replaced_
 from flatwater.recipe import Recipe, recipe_of, rounds_of
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import state_of
@@ -95,16 +95,16 @@ def update_(followed: Followed) -> None:
         RunError: one of the files is damaged.
     """
     _begin_again_(followed)
-    for record in appended_(followed.metrics_tail):
+    for record in read_appended_(followed.metrics_tail):
         require_numbers(followed.folder.metrics, record)
         _add_metrics_(followed, record)
-    for record in appended_(followed.ledger_tail):
+    for record in read_appended_(followed.ledger_tail):
         followed.line = line_of(record, followed.folder.ledger)
         followed.history["resident"].append(float(followed.line.resident))
-    for record in appended_(followed.findings_tail):
+    for record in read_appended_(followed.findings_tail):
         round_, finding = finding_of(record, followed.folder.findings)
         followed.findings[finding.fingerprint] = (round_, finding)
-    for record in appended_(followed.alarms_tail):
+    for record in read_appended_(followed.alarms_tail):
         told = alarms_of(record, followed.folder.alarms)
         followed.alarms += len(told)
         followed.alarm = told[-1] if told else followed.alarm
@@ -116,17 +116,17 @@ def update_(followed: Followed) -> None:
 
 def _begin_again_(followed: Followed) -> None:
     """Forget what a resumed run has cut off its files."""
-    if restarted_(followed.metrics_tail):
+    if rewind_if_replaced_(followed.metrics_tail):
         followed.done, followed.metrics = 0, {}
         followed.took.clear()
         for name in followed.recipe.curves.values():
             followed.history[name].clear()
-    if restarted_(followed.ledger_tail):
+    if rewind_if_replaced_(followed.ledger_tail):
         followed.line = None
         followed.history["resident"].clear()
-    if restarted_(followed.findings_tail):
+    if rewind_if_replaced_(followed.findings_tail):
         followed.findings.clear()
-    if restarted_(followed.alarms_tail):
+    if rewind_if_replaced_(followed.alarms_tail):
         followed.alarms, followed.alarm = 0, ""
 
 

@@ -168,12 +168,13 @@ def test_agents_of_different_spaces_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("mettagrid", "no world 'mettagrid': there is forage, gymnasium:ID"),
-        ("gymnasium:", "no world 'gymnasium:'"),
+        ("mettagrid", "there is no environment of this name. Give forage, gymnasium:ID"),
+        ("gymnasium:", "there is no environment of this name"),
+        ("cartpole", 'Did you mean "gymnasium:CartPole-v'),
         ("gymnasium::Nowhere", "world gymnasium::Nowhere: '' is no name of a module"),
         ("gymnasium:..a:Nowhere", "world gymnasium:..a:Nowhere: '..a' is no name of a module"),
         ("pettingzoo:..a", "world pettingzoo:..a cannot be imported ('..a' is no name of a module)"),
-        ("forage:12", "no world 'forage:12'"),
+        ("forage:12", "there is no environment of this name"),
         ("gymnasium:Nope-v0", "world gymnasium:Nope-v0: Environment `Nope` doesn't exist"),
         ("gymnasium:no_such_package:Nope-v0", "world gymnasium:no_such_package:Nope-v0"),
         ("pettingzoo:no_such_module", "world pettingzoo:no_such_module cannot be imported"),
@@ -226,16 +227,19 @@ def test_a_teacher_of_ones_own_is_built_with_the_world(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("wise", "no teacher 'wise': there is search, babyai, random, package.module:Class"),
+        ("wise", "teacher = 'wise': there is no such teacher. Give search, babyai, random, or package.module:Class"),
         ("search", "the teacher `search` knows the world `forage` only"),
         ("babyai", "the teacher `babyai` knows BabyAI's levels only"),
-        ("no_such_module:Wise", "teacher 'no_such_module:Wise' cannot be imported"),
-        ("parting:Wise", "teacher 'parting:Wise' cannot be imported"),
-        ("parting:NoTeacher", "teacher 'parting:NoTeacher' is none: wanted is a class with the methods begin_"),
-        ("os:sep", "teacher 'os:sep' is none: wanted is a class"),
-        ("parting:Demanding", "teacher 'parting:Demanding' cannot be made from a world alone: missing a required"),
-        (":Wise", "teacher ':Wise' cannot be imported ('' is no name of a module)"),
-        ("..wise:Wise", "teacher '..wise:Wise' cannot be imported ('..wise' is no name of a module)"),
+        ("no_such_module:Wise", "teacher = 'no_such_module:Wise': it cannot be imported"),
+        ("parting:Wise", "teacher = 'parting:Wise': it cannot be imported"),
+        ("parting:NoTeacher", "teacher = 'parting:NoTeacher': must be a class with the methods begin_"),
+        ("os:sep", "teacher = 'os:sep': must be a class"),
+        (
+            "parting:Demanding",
+            "teacher = 'parting:Demanding': it cannot be made from a world alone: missing",
+        ),
+        (":Wise", "teacher = ':Wise': it cannot be imported ('' is no name of a module)"),
+        ("..wise:Wise", "teacher = '..wise:Wise': it cannot be imported ('..wise' is no name of a module)"),
     ],
 )
 def test_a_teacher_that_is_not_there_or_does_not_fit_is_refused(

@@ -30,7 +30,7 @@ from flatwater.recipes.erl.portable import DEVIATION, MEAN, TraderModule, portab
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
-from flatwater.storage.content import fitted
+from flatwater.storage.content import convert_to
 from flatwater.trainers.erl.config import ErlConfig
 from flatwater.trainers.erl.play import to_orders
 from flatwater.trainers.erl.setup import build_setup
@@ -328,7 +328,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         ConfigError: its settings are none.
         ValueError: header and tensors do not fit each other.
     """
-    said = fitted(dict(header), _Header)
+    said = convert_to(dict(header), _Header)
     settings = from_mapping(ErlConfig, said.settings, "settings")
     features, names = settings.observation_features, said.instruments
     strange = [name for name in said.investable if name not in names]

@@ -16,7 +16,7 @@ from flatwater.nets.stack import joined, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
-from flatwater.storage.content import fitted
+from flatwater.storage.content import convert_to
 
 Bounds = tuple[tuple[float, float], ...]
 
@@ -123,6 +123,6 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     Raises:
         ValueError: header and weights do not fit each other.
     """
-    said = fitted(dict(header), _Header)
+    said = convert_to(dict(header), _Header)
     actor = MLPActor(said.obs, len(said.bounds), said.hidden, drawn=said.drawn)
     return Champion(actor, said.bounds, joined(tensors, actor.layout))

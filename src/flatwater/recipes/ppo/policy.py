@@ -20,7 +20,7 @@ from flatwater.nets.student_config import StudentConfig
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
-from flatwater.storage.content import fitted
+from flatwater.storage.content import convert_to
 from flatwater.trainers.blocks.state import student_of
 
 
@@ -184,7 +184,7 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         ConfigError: the settings of its network are none.
         ValueError: header and weights do not fit each other.
     """
-    said = fitted(dict(header), _Header)
+    said = convert_to(dict(header), _Header)
     config = from_mapping(StudentConfig, said.student, "student")
     spaces = Spaces(envs=1, agents=1, form=said.form, obs=said.obs, actions=said.actions, steps=1, bounds=said.bounds)
     student = student_of(spaces, config, torch.device("cpu"))
