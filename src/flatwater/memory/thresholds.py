@@ -157,6 +157,26 @@ class Handles:
 
 
 @dataclass(frozen=True)
+class Rising:
+    """When a line is named that runs while memory rises without an object (`probes/rises.py`)."""
+
+    seconds: float = 0.5
+    """CPU seconds that the notes may take: about 15 us a line."""
+    quick: float = 5e-4
+    """Seconds above which the allocator is not asked at each line: its answer takes as long as it has holes."""
+    enough: int = 24
+    """Rises that were not given back after which no more are waited for. Unmeasured."""
+    fewest: int = 3
+    """Rises that a line must have: one may be a library that is loaded, two chance."""
+    mostly: float = 0.5
+    """Part of the rises' bytes that it must have: more than all other lines together."""
+    readings: int = 40
+    """Readings for which it is waited, at most: about as many as tracing may take."""
+    tries: int = 3
+    """Times that it is begun: growth in bursts may pause while it is noted. Unmeasured."""
+
+
+@dataclass(frozen=True)
 class Collecting:
     """When what full collections free is told, and when it is the cause of growth (`diagnose/teeth.py`)."""
 
@@ -240,6 +260,7 @@ class Thresholds:
     investigating: Investigating = field(default_factory=Investigating)
     owning: Owning = field(default_factory=Owning)
     handles: Handles = field(default_factory=Handles)
+    rising: Rising = field(default_factory=Rising)
     collecting: Collecting = field(default_factory=Collecting)
     ending: Ending = field(default_factory=Ending)
     weighing: Weighing = field(default_factory=Weighing)

@@ -15,8 +15,8 @@ libc.malloc.argtypes = [ctypes.c_size_t]
 
 
 def decode(size: int) -> int:
-    frame = libc.malloc(size)
-    ctypes.memset(frame, 1, size)  # <- here
+    frame = libc.malloc(size)  # <- here
+    ctypes.memset(frame, 1, size)
     return ctypes.c_ubyte.from_address(frame).value
 
 

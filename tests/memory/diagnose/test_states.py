@@ -39,6 +39,19 @@ WALKS = {
         (Event.DONE, State.WATCHING, Action.TELL),
     ],
     "an owner that may not be traced": [LOOKED, TRACE, (Event.REFUSED, State.WATCHING, Action.TELL)],
+    "native growth, with its line": [
+        LOOKED,
+        (Event.DONE, State.WATCHING, Action.TELL),
+        (Event.LINELESS, State.FOLLOWING, Action.FOLLOW),
+        (Event.READING, State.FOLLOWING, Action.AWAIT_RISE),
+        (Event.DUE, State.WATCHING, Action.TELL_LINE),
+    ],
+    "native growth in a program that is traced": [
+        LOOKED,
+        (Event.DONE, State.WATCHING, Action.TELL),
+        (Event.LINELESS, State.FOLLOWING, Action.FOLLOW),
+        (Event.REFUSED, State.WATCHING, Action.KEEP),
+    ],
     "growth in bursts": [
         LOOKED,
         (Event.AGAIN, State.LOOKING, Action.KEEP),

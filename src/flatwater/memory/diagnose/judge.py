@@ -37,6 +37,9 @@ _BY_KIND = {
     "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep the newest so many.",
     "set": "Remove what is not needed any more (`discard`), or hold it weakly: weakref.WeakSet.",
     "object": "Drop what is not needed any more: its attributes hold more and more.",
+    "array": "It is replaced by a larger one again and again: write out what is done with, or keep the newest rows.",
+    "text": "It is added to again and again: write it out in portions.",
+    "bytes": "It is added to again and again: write it out in portions.",
     "figures": "pyplot keeps each figure until it is closed: call plt.close(figure) when it is saved.",
     "hooks": "Register the hook once, or keep the handle that registering returns and call its remove().",
 }
@@ -148,11 +151,18 @@ def judge_owner(owner: Owner, made_at: Made | None, *, steps: int, growth: Growt
         count=owner.count,
         plateau_bytes=plateau,
         plateau_step=at,
-        advice=advice(verdict, owner.kind, graph=owner.graph, base=owner.base),
+        advice=_advice_of(verdict, owner),
         redundancy=owner.redundancy,
         outside=owner.outside,
     )
     return judge(known, growth)
+
+
+def _advice_of(verdict: Verdict, owner: Owner) -> str:
+    """What to do: what is known of the library's container, unless it is the content that is too large, or it fills."""
+    if owner.rule is None or verdict == "filling" or owner.graph or owner.base:
+        return advice(verdict, owner.kind, graph=owner.graph, base=owner.base)
+    return owner.rule.advice
 
 
 def _container_verdict(owner: Owner) -> Verdict:
@@ -195,6 +205,20 @@ def judge_rest(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
     """The verdict on growth that no Python object holds: `retention`, `mapped` or `native`."""
     owner, what = UNEXPLAINED[verdict]
     return judge(Evidence(verdict=verdict, owner=owner, drift=drift, what=what), growth)
+
+
+NATIVE_LINE = (
+    "C code that this line calls keeps what it allocates: close, free or release what it returns, or bound the cache "
+    "that it has. `memray run --native` names the C function."
+)
+
+
+def with_line(found: Finding, line: Made | None) -> Finding:
+    """Native growth with the line that ran while memory rose, if that is known; other findings as they are."""
+    if found.verdict != "native" or line is None:
+        return found
+    what = f"{UNEXPLAINED['native'][1]}; memory rises while this line runs"
+    return replace(found, made_at=line, what=what, advice=NATIVE_LINE)
 
 
 def judge_garbage(garbage: Garbage, rate: float, drift: Slope, growth: Growth) -> Finding:

@@ -161,6 +161,11 @@ class Tracer:
         return self._sides.get(file) or self._sides.setdefault(file, _side(file, self._packages))
 
 
+def native_line(place: tuple[str, int, str] | None) -> Made | None:
+    """A line at which memory rose, and that no allocation of Python's explains."""
+    return None if place is None else Made(place[0], place[1], _short(place[2]), "native")
+
+
 def _side(file: str, packages: tuple[str, ...]) -> Side:
     if Path(file).is_relative_to(_TOOL):
         return "tool"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.investigation import (
     Investigation,
@@ -27,22 +27,23 @@ from flatwater.memory.diagnose.investigation import (
     waits_,
     wants_garbage,
 )
-from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage
-from flatwater.memory.diagnose.lines import Tracer
+from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage, with_line
+from flatwater.memory.diagnose.lines import Tracer, native_line
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
 from flatwater.memory.diagnose.owners import find_owners
 from flatwater.memory.diagnose.states import TRANSITIONS, Action, Event, State
 from flatwater.memory.objects.census import Census, Censuses, Counted
 from flatwater.memory.objects.libraries import lengths, longer
-from flatwater.memory.objects.roots import Roots
+from flatwater.memory.objects.roots import Roots, is_user_file
 from flatwater.memory.probes.bound import process_seconds
+from flatwater.memory.probes.rises import Rises
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.thresholds import SHIPPED
 
 __all__ = ["Monitor", "Reading", "State"]
 
-CASE, OWNING = SHIPPED.investigating, SHIPPED.owning
+CASE, OWNING, RISING = SHIPPED.investigating, SHIPPED.owning, SHIPPED.rising
 
 
 class Monitor:
@@ -65,6 +66,10 @@ class Monitor:
         self._roots = roots
         self._unit, self._told = unit, counted
         self._tracer = Tracer(roots.packages) if trace else None
+        self._rises = None if self._tracer is None else Rises(lambda file: is_user_file(file, roots.packages))
+        self._followed = self._awaited = 0
+        """Times that native growth was followed, and readings since the last one began."""
+        self._native_line: Made | None = None
         self._record = Record()
         self._last: Reading | None = None
         self.censuses = Censuses(roots, self._counted)
@@ -96,12 +101,15 @@ class Monitor:
             Action.TELL: self._tell,
             Action.TELL_REST: self._tell_rest,
             Action.LEAVE: self._leave,
+            Action.FOLLOW: self._follow,
+            Action.AWAIT_RISE: self._await_rise,
+            Action.TELL_LINE: self._tell_line,
         }
 
     @property
     def tracing(self) -> bool:
         """Whether allocations are traced, for a reading or two: the program is then slower and larger than it is."""
-        return self._tracer is not None and self._tracer.running
+        return self._tracer is not None and (self._tracer.running or self.state is State.FOLLOWING)
 
     @property
     def investigating(self) -> bool:
@@ -131,6 +139,8 @@ class Monitor:
         if watched and self.state is State.WATCHING and self.censuses.under_way:  # somebody else asked for it
             self.censuses.take(reading.step)
         news = self._known()
+        if self._rises is not None:
+            self._rises.leave_out()
         self.cost_seconds += process_seconds() - began
         return news
 
@@ -165,6 +175,9 @@ class Monitor:
         search = self._case.search
         if search is not None and search.ended(CASE.last_search):
             self._go_on(self._last)
+        if self.state is State.FOLLOWING:
+            self.state = State.WATCHING
+            self._tell_line(self._last)
         if self.state is not State.WATCHING:
             self._news += self._case.found
         self._known()
@@ -247,6 +260,8 @@ class Monitor:
         self._case, self.state = Investigation(), State.WATCHING
         self.censuses.drop()
         self._untrace()
+        if self._rises is not None:
+            self._rises.end()
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
@@ -357,7 +372,7 @@ class Monitor:
         case.found = case.seen
         return None
 
-    def _tell(self, reading: Reading) -> None:
+    def _tell(self, reading: Reading) -> Event | None:
         found = self._case.seen
         if not self._explains(found):
             known = sum(finding.bytes_per_step for finding in found)
@@ -365,10 +380,34 @@ class Monitor:
         self._news += found
         self._open = not self._explains(found)
         self._rest(explained=not self._open)
+        return self._lineless()
 
-    def _tell_rest(self, reading: Reading) -> None:
+    def _tell_rest(self, reading: Reading) -> Event | None:
         self._news += self._rest_of(reading)
         self._open = False
+        return self._lineless()
+
+    def _lineless(self) -> Event | None:
+        """Whether native growth that is told now is worth being followed to its line."""
+        told = [*self._news, *self._found.values()]
+        native_told = any(found.verdict == "native" and found.share >= OWNING.told_share for found in told)
+        wanted = native_told and self._native_line is None and self._followed < RISING.tries
+        return Event.LINELESS if wanted and self._may_trace else None
+
+    def _follow(self, _reading: Reading) -> Event | None:
+        self._followed, self._awaited = self._followed + 1, 0
+        return None if self._rises is not None and self._rises.begin() else Event.REFUSED
+
+    def _await_rise(self, reading: Reading) -> Event | None:
+        self._awaited += 1
+        over = self._rises is None or self._rises.enough or self._awaited >= RISING.readings
+        return Event.DUE if over or not self._room(reading) else None
+
+    def _tell_line(self, _reading: Reading) -> None:
+        if self._rises is not None:
+            self._rises.end()
+            self._native_line = native_line(self._rises.place()) or self._native_line
+        self._news += [found for found in self._found.values() if found.verdict == "native"]
 
     def _leave(self, _reading: Reading) -> None:
         self._rest(explained=False)
@@ -431,6 +470,6 @@ class Monitor:
         before = {owner: known.verdict for owner, known in self._found.items()}
         found, self._news = self._news, []
         for finding in found:
-            self._found[finding.owner] = finding
+            self._found[finding.owner] = with_line(finding, self._native_line)
         fresh = {finding.owner for finding in found if before.get(finding.owner) != finding.verdict}
         return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []

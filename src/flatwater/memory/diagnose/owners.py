@@ -1,11 +1,12 @@
 """The owners of growth: between two censuses, the deepest containers that explain what their holders gained."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flatwater.memory.diagnose.contents import LEAVES, Contents, contents, describe, newest_items, redundancy
+from flatwater.memory.diagnose.rules import Rule, rule_of
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.children import look
 from flatwater.memory.objects.raw import full_name, loaded, name_of, plain
@@ -52,6 +53,8 @@ class Owner:
     """What was counted of it: of what grew, where the path is that of what people know it by."""
     way: tuple[str, ...]
     """The root that it is reached from, and how each holder reaches on."""
+    rule: Rule | None = None
+    """What is known of such containers of a library's."""
     outside: bool = False
     """Whether the bytes lie outside of Python, behind handles in its items."""
 
@@ -154,6 +157,7 @@ def owner_of(before: Holding, after: Census, path: str, gained: float) -> Owner:
         container=container,
         holding=holding,
         way=_way(after, path),
+        rule=_rule(after, path, newest),
     )
 
 
@@ -192,6 +196,15 @@ def _way(census: Census, path: str) -> tuple[str, ...]:
         names.append(at.path.removeprefix(at.parent))
         at = census.holdings[at.parent]
     return (at.path, *reversed(names))
+
+
+def _rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
+    hops: list[tuple[Any, str]] = []
+    at = census.holdings[path]
+    while at.parent is not None:
+        hops.append((census.live[at.parent], at.path.removeprefix(at.parent)))
+        at = census.holdings[at.parent]
+    return rule_of(at.path, hops[::-1], newest)
 
 
 def reached(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401

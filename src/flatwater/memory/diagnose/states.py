@@ -17,6 +17,7 @@ class State(Enum):
     LOOKING = "the census after is being taken, and compared with the one before"
     SEARCHING = "too little is explained: libraries are asked, and a fork looks for cyclic garbage"
     TRACING = "an owner has no line: allocations are traced until something is added to it"
+    FOLLOWING = "native growth was told without a line: it is noted which line runs while memory rises"
 
 
 class Event(Enum):
@@ -35,6 +36,7 @@ class Event(Enum):
     LONGER = "globals of libraries became longer"
     REFUSED = "tracing may not begin, or cannot"
     DONE = "no further look is worth it"
+    LINELESS = "native growth was told, and has no line"
 
 
 class Action(Enum):
@@ -53,6 +55,9 @@ class Action(Enum):
     TRACE = "trace allocations"
     TELL = "tell what was found, with the rest that no object holds"
     TELL_REST = "tell the rest that no object holds"
+    FOLLOW = "begin to note which line runs while memory rises"
+    AWAIT_RISE = "ask whether enough was noted"
+    TELL_LINE = "tell the line at which most of it rose"
     LEAVE = "tell nothing, and rest"
 
 
@@ -81,4 +86,8 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (State.TRACING, Event.READING): (State.TRACING, Action.AWAIT_LINE),
     (State.TRACING, Event.DUE): (State.LOOKING, Action.LOOK),
     (State.TRACING, Event.REFUSED): (State.WATCHING, Action.TELL),
+    (State.WATCHING, Event.LINELESS): (State.FOLLOWING, Action.FOLLOW),
+    (State.FOLLOWING, Event.REFUSED): (State.WATCHING, Action.KEEP),
+    (State.FOLLOWING, Event.READING): (State.FOLLOWING, Action.AWAIT_RISE),
+    (State.FOLLOWING, Event.DUE): (State.WATCHING, Action.TELL_LINE),
 }

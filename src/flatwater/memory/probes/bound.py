@@ -43,6 +43,25 @@ _NEW: int = _SYSTEM["O_WRONLY"] | _SYSTEM["O_CREAT"] | _SYSTEM["O_TRUNC"] | _SYS
 _MODE = 0o600
 
 
+def open_file(path: str) -> int:
+    """A file's number, to be read again and again, and closed by `close_file`.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return _open(path, _READ)  # type: ignore[no-any-return]
+
+
+def close_file(file: int) -> None:
+    """Give back a file's number."""
+    _close(file)
+
+
+def read_at_beginning(file: int) -> bytes:
+    """The first bytes of an open file, as it is now."""
+    return _SYSTEM["pread"](file, CHUNK, 0)  # type: ignore[no-any-return]
+
+
 def read_file(path: str) -> bytes:
     """The whole of a file.
 

@@ -1,0 +1,164 @@
+"""Which line runs while resident memory rises: of what C code allocates and keeps, not of what it gives back."""
+
+import ctypes
+import inspect
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from flatwater.memory.probes.allocator import totals
+from flatwater.memory.probes.rises import Rises
+from flatwater.memory.thresholds import SHIPPED
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+SIZE = 3 << 20
+
+
+def keep(size: int) -> int:
+    block: int = libc.malloc(size)  # rises here
+    ctypes.memset(block, 1, size)
+    return block
+
+
+def borrow(size: int) -> None:
+    block = libc.malloc(size)
+    ctypes.memset(block, 1, size)
+    libc.free(block)
+
+
+def quick() -> bool:
+    """Whether the allocator can be asked at each line."""
+    began = time.perf_counter()
+    totals()
+    return time.perf_counter() - began < SHIPPED.rising.quick
+
+
+def noted(work: Callable[[], Any]) -> Rises:
+    rises = Rises(lambda file: file == __file__)
+    assert rises.begin()
+    try:
+        work()
+    finally:
+        rises.end()
+    return rises
+
+
+def test_the_line_of_what_is_kept_is_told_and_not_that_of_what_is_given_back() -> None:
+    kept: list[int] = []
+
+    def work() -> None:
+        for _ in range(5):
+            borrow(2 * SIZE)
+            kept.append(keep(SIZE))
+            borrow(3 * SIZE)
+
+    if not quick():
+        pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
+    place = noted(work).place()
+    for block in kept:
+        libc.free(block)
+    source, first = inspect.getsourcelines(keep)
+    line = first + next(n for n, text in enumerate(source) if "rises here" in text)
+    assert place == (__file__, line, "keep")
+
+
+def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:
+    kept: list[Any] = []
+    library: dict[str, Any] = {"keep": keep, "kept": kept, "SIZE": SIZE}
+    source = "def load():\n    block = keep(SIZE)\n    kept.append(block)\n"
+    exec(compile(source, "/usr/lib/somelib.py", "exec"), library)
+
+    def work() -> None:
+        for _ in range(5):
+            library["load"]()
+
+    rises = Rises(lambda file: file == "/usr/lib/somelib.py")  # it plays the user, and this file the library
+    assert rises.begin()
+    try:
+        work()
+    finally:
+        rises.end()
+    for block in kept:
+        libc.free(block)
+    assert rises.place() == ("/usr/lib/somelib.py", 2, "load")
+
+
+def test_one_rise_names_no_line() -> None:
+    kept: list[int] = []
+    place = noted(lambda: kept.append(keep(SIZE))).place()
+    libc.free(kept[0])
+    assert place is None
+
+
+def test_a_debugger_of_the_program_is_left_alone() -> None:
+    def own(_frame: FrameType, _event: str, _given: object) -> None:
+        pass
+
+    rises = Rises(lambda _: True)
+    before = sys.gettrace()
+    sys.settrace(own)
+    try:
+        assert not rises.begin()
+        assert not rises.running
+        rises.end()
+        assert sys.gettrace() is own
+    finally:
+        sys.settrace(before)
+
+
+def test_one_that_the_program_sets_meanwhile_stays() -> None:
+    def own(_frame: FrameType, _event: str, _given: object) -> None:
+        pass
+
+    rises = Rises(lambda _: True)
+    assert rises.begin()
+    sys.settrace(own)
+    try:
+        rises.end()
+        assert sys.gettrace() is own
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="frames keep no dict of variables there")
+def test_variables_are_held_no_longer_than_the_program_holds_them() -> None:
+    class Large:
+        gone = False
+
+        def __del__(self) -> None:
+            Large.gone = True
+
+    def work() -> bool:
+        one = Large()
+        two = one
+        del one, two
+        return Large.gone
+
+    rises = Rises(lambda file: file == __file__)
+    assert rises.begin()
+    try:
+        assert work()
+    finally:
+        rises.end()
+
+
+def test_what_the_watch_gains_itself_is_left_out() -> None:
+    rises = Rises(lambda file: file == __file__)
+    kept: list[int] = []
+    assert rises.begin()
+    try:
+        for _ in range(5):
+            kept.append((libc.malloc(SIZE), rises.leave_out())[0])
+    finally:
+        rises.end()
+    for block in kept:
+        libc.free(block)
+    place = rises.place()
+    assert place is None or place[2] != "test_what_the_watch_gains_itself_is_left_out"
