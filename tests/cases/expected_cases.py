@@ -82,6 +82,7 @@ LATER = {
     "structlog_files": _case("structlog", "leak", "WRITE_LOCKS", "structlog"),
     "carried_state": _case("torch", "leak", "hidden"),
     "exit_handlers": _case("numpy", "leak", "atexit"),
+    "trimmed_heap": _case("ctypes", "leak", "examples"),
 }
 """Programs written when the finder was mended for the second time, and looked at while it was. They are all seen."""
 

@@ -45,7 +45,7 @@ GROWING = {
     "kept_views": Expected("leak", "first_frames", does="clone()"),
     "first_touch": Expected("filling", "replay.frames", line=False),
     "ssl_sessions": Expected("leak", "client.sessions", does="Remove"),
-    "memory_databases": Expected("leak", "memory_databases.OPEN", does="Drop"),
+    "memory_databases": Expected("leak", "memory_databases.OPEN", does="Close"),
     "kept_errors": Expected("leak", "cyclic garbage", near=1, does="collect"),
     "native_growth": Expected("native", "memory outside of Python", line=False, does="memray"),
     "growing_helper": Expected("slowdown", "", line=False),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.judge import (
     foremost,
+    in_order,
     judge_leaf,
     judge_owner,
     judge_phase,
@@ -138,9 +139,22 @@ def test_all_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:
 
 def test_retention_beside_a_larger_owner_is_its_doing() -> None:
     owner = judge_owner(LIST, MADE, steps=2, growth=growth(per_step=15), drift=DRIFT)
-    for rate, told in ((9, ["leak"]), (11, ["retention", "leak"])):
+    for rate, told in ((9, ["leak"]), (11, ["leak", "retention"])):
         kept = judge_rest("retention", Slope(rate * MIB, 0.0, 0.0), growth(per_step=15))
-        assert [found.verdict for found in foremost([owner, kept], growth(per_step=15))] == told
+        found = foremost([owner, kept], growth(per_step=15))
+        assert [each.verdict for each in found] == told, "what is held stands before the holes around it"
+        assert sum(each.share for each in found) <= 1
+
+
+def test_shares_are_parts_of_one_growth() -> None:
+    """Owners that were estimated too large are told smaller; the rest is all that what nobody holds can have."""
+    whole = growth(per_step=10)
+    lists = [replace(LIST, path=f"train.A{n}") for n in range(2)]
+    owners = [judge_owner(one, MADE, steps=2, growth=whole, drift=DRIFT) for one in lists]
+    rest = judge_rest("native", Slope(8 * MIB, 8.0 * MIB, 8.0 * MIB), whole)
+    assert [found.share for found in in_order([rest, *owners])] == [0.5, 0.5, 0.0]
+    half = replace(owners[0], share=0.5)
+    assert [found.share for found in in_order([rest, half])] == [0.5, 0.5]
 
 
 def test_mapped_pages_kill_nobody() -> None:

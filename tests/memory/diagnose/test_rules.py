@@ -93,7 +93,7 @@ LIVE: dict[str, Callable[[], Any]] = {
     "tensorboardX.writer.SummaryWriter.scalar_dict": lambda: library("tensorboardX").SummaryWriter(write_to_disk=False),
     "gymnasium.wrappers.rendering.RenderCollection.frame_list": of_items("gymnasium.wrappers", "RenderCollection"),
     "gymnasium.wrappers.rendering.RecordVideo.recorded_frames": of_items("gymnasium.wrappers", "RecordVideo"),
-    "optuna.storages._in_memory.InMemoryStorage.*": lambda: library("optuna").storages.InMemoryStorage(),
+    "optuna.storages._in_memory.InMemoryStorage.*": of_items("optuna.storages", "InMemoryStorage"),
     "sklearn.ensemble._forest.BaseForest.estimators_": lambda: library("sklearn.ensemble").RandomForestClassifier(),
     "[lightgbm.basic.Booster]": of_items("lightgbm", "Booster"),
     "[xgboost.core.DMatrix]": of_items("xgboost", "DMatrix"),

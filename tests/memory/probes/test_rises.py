@@ -154,8 +154,7 @@ def test_what_the_watch_gains_itself_is_left_out() -> None:
     kept: list[int] = []
     assert rises.begin()
     try:
-        for _ in range(5):
-            kept.append((libc.malloc(SIZE), rises.leave_out())[0])
+        kept += [(libc.malloc(SIZE), rises.leave_out())[0] for _ in range(5)]
     finally:
         rises.end()
     for block in kept:

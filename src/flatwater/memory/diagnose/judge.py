@@ -266,8 +266,23 @@ def foremost(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
     at = limit_step(findings, growth)
     held = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
     kept = [found for found in findings if _worth_telling(found, held)]
-    kept.sort(key=lambda found: -found.bytes_per_step)
-    return [dated(found, at) for found in kept]
+    return [dated(found, at) for found in in_order(kept)]
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """Most bytes first, but what is freed and kept after what is held: holes lie around what stays.
+
+    Shares are parts of one growth. Owners are estimated each by itself, so what they leave is all that others can have.
+    """
+    ordered = sorted(findings, key=lambda found: (found.verdict == "retention", -found.bytes_per_step))
+    held = sum(found.share for found in ordered if found.holders)
+    left = max(0.0, 1.0 - held)
+    told = []
+    for found in ordered:
+        share = found.share / max(1.0, held) if found.holders else min(found.share, left)
+        left -= 0.0 if found.holders else share
+        told.append(replace(found, share=share))
+    return told
 
 
 def dated(found: Finding, at: int | None) -> Finding:

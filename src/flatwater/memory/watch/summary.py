@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.diagnose.judge import dated, limit_step, together
+from flatwater.memory.diagnose.judge import dated, in_order, limit_step, together
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import (
@@ -42,8 +42,7 @@ def going_on(
     owners = [each.owner for each in found]
     rated = [named(weighed(each, marks, owners, rows), rows) for each in found]
     kept = [each for each in rated if goes_on(each, since.get(each.owner, 0), rows)]
-    kept.sort(key=lambda each: -each.bytes_per_step)
-    kept = without_doubt(kept, rows)
+    kept = in_order(without_doubt(kept, rows))
     whole = growth_of(rows)
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
     kept = together([dated(each, at) for each in kept])
