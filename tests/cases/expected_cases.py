@@ -79,7 +79,6 @@ LATER = {
     "concatenated_frames": _case("pandas", "leak", "history"),
     "trio_channel": _case("trio", "leak backlog", "channel", "sender", "receiver"),
     "native_frames": _case("ctypes", "native", "outside of Python"),
-    "structlog_files": _case("structlog", "leak", "WRITE_LOCKS", "structlog"),
     "carried_state": _case("torch", "leak", "hidden"),
     "exit_handlers": _case("numpy", "leak", "atexit"),
     "trimmed_heap": _case("ctypes", "leak", "examples"),

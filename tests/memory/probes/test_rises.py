@@ -12,13 +12,13 @@ import pytest
 
 from flatwater.memory.probes.allocator import totals
 from flatwater.memory.probes.rises import Rises
-from flatwater.memory.thresholds import SHIPPED
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
 SIZE = 3 << 20
+QUICK = 5e-4
 
 
 def keep(size: int) -> int:
@@ -37,11 +37,11 @@ def quick() -> bool:
     """Whether the allocator can be asked at each line."""
     began = time.perf_counter()
     totals()
-    return time.perf_counter() - began < SHIPPED.rising.quick
+    return time.perf_counter() - began < QUICK
 
 
 def noted(work: Callable[[], Any]) -> Rises:
-    rises = Rises(lambda file: file == __file__)
+    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
     assert rises.begin()
     try:
         work()
@@ -61,7 +61,7 @@ def test_the_line_of_what_is_kept_is_told_and_not_that_of_what_is_given_back() -
 
     if not quick():
         pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
-    place = noted(work).place()
+    place = noted(work).place(mostly=0.5, fewest=3)
     for block in kept:
         libc.free(block)
     source, first = inspect.getsourcelines(keep)
@@ -79,7 +79,9 @@ def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:
         for _ in range(5):
             library["load"]()
 
-    rises = Rises(lambda file: file == "/usr/lib/somelib.py")  # it plays the user, and this file the library
+    rises = Rises(
+        lambda file: file == "/usr/lib/somelib.py", seconds=0.5, quick=QUICK
+    )  # it plays the user, and this file the library
     assert rises.begin()
     try:
         work()
@@ -87,12 +89,12 @@ def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:
         rises.end()
     for block in kept:
         libc.free(block)
-    assert rises.place() == ("/usr/lib/somelib.py", 2, "load")
+    assert rises.place(mostly=0.5, fewest=3) == ("/usr/lib/somelib.py", 2, "load")
 
 
 def test_one_rise_names_no_line() -> None:
     kept: list[int] = []
-    place = noted(lambda: kept.append(keep(SIZE))).place()
+    place = noted(lambda: kept.append(keep(SIZE))).place(mostly=0.5, fewest=3)
     libc.free(kept[0])
     assert place is None
 
@@ -101,7 +103,7 @@ def test_a_debugger_of_the_program_is_left_alone() -> None:
     def own(_frame: FrameType, _event: str, _given: object) -> None:
         pass
 
-    rises = Rises(lambda _: True)
+    rises = Rises(lambda _: True, seconds=0.5, quick=QUICK)
     before = sys.gettrace()
     sys.settrace(own)
     try:
@@ -117,7 +119,7 @@ def test_one_that_the_program_sets_meanwhile_stays() -> None:
     def own(_frame: FrameType, _event: str, _given: object) -> None:
         pass
 
-    rises = Rises(lambda _: True)
+    rises = Rises(lambda _: True, seconds=0.5, quick=QUICK)
     assert rises.begin()
     sys.settrace(own)
     try:
@@ -141,7 +143,7 @@ def test_variables_are_held_no_longer_than_the_program_holds_them() -> None:
         del one, two
         return Large.gone
 
-    rises = Rises(lambda file: file == __file__)
+    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
     assert rises.begin()
     try:
         assert work()
@@ -150,7 +152,7 @@ def test_variables_are_held_no_longer_than_the_program_holds_them() -> None:
 
 
 def test_what_the_watch_gains_itself_is_left_out() -> None:
-    rises = Rises(lambda file: file == __file__)
+    rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
     kept: list[int] = []
     assert rises.begin()
     try:
@@ -159,5 +161,5 @@ def test_what_the_watch_gains_itself_is_left_out() -> None:
         rises.end()
     for block in kept:
         libc.free(block)
-    place = rises.place()
+    place = rises.place(mostly=0.5, fewest=3)
     assert place is None or place[2] != "test_what_the_watch_gains_itself_is_left_out"

@@ -23,10 +23,13 @@ from flatwater.memory.objects.arrays import figures_of, last_base, saved_tensors
 from flatwater.memory.objects.raw import bytes_of, is_a
 from flatwater.memory.objects.roots import is_user_file
 from flatwater.memory.probes.allocations import frames_of
+from flatwater.memory.probes.rises import Rises
+from flatwater.memory.thresholds import SHIPPED
 
 if TYPE_CHECKING:
     from flatwater.memory.probes.torch_ops import NewStorages
 
+RISING = SHIPPED.rising
 FRAMES = 16
 """Frames that tracemalloc keeps of each allocation: enough to leave a library."""
 
@@ -161,9 +164,40 @@ class Tracer:
         return self._sides.get(file) or self._sides.setdefault(file, _side(file, self._packages))
 
 
-def native_line(place: tuple[str, int, str] | None) -> Made | None:
-    """A line at which memory rose, and that no allocation of Python's explains."""
-    return None if place is None else Made(place[0], place[1], _short(place[2]), "native")
+class Following:
+    """Asks which line runs while memory rises that no object holds, some times until there is one."""
+
+    def __init__(self, packages: tuple[str, ...] = ()) -> None:
+        """Ask nothing yet.
+
+        Args:
+            packages: library packages whose lines count as the user's.
+        """
+        self.rises = Rises(lambda file: is_user_file(file, packages), seconds=RISING.seconds, quick=RISING.quick)
+        self.line: Made | None = None
+        self._times = self._readings = 0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is no line, and it was not asked too often."""
+        return self.line is None and self._times < RISING.tries
+
+    def begin(self) -> bool:
+        """Begin. Returns whether it has: not in a program that is traced already."""
+        self._times, self._readings = self._times + 1, 0
+        return self.rises.begin()
+
+    def is_over(self) -> bool:
+        """At a reading: whether enough is known, or it has taken long enough."""
+        self._readings += 1
+        return self.rises.over or self.rises.kept >= RISING.enough or self._readings >= RISING.readings
+
+    def end(self) -> None:
+        """End, with the line if there is one."""
+        self.rises.end()
+        place = self.rises.place(mostly=RISING.mostly, fewest=RISING.fewest)
+        if place is not None:
+            self.line = Made(place[0], place[1], _short(place[2]), "native")
 
 
 def _side(file: str, packages: tuple[str, ...]) -> Side:

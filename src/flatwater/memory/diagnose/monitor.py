@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from flatwater.memory.diagnose.finding import Finding, Made
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.investigation import (
     Investigation,
@@ -28,22 +28,21 @@ from flatwater.memory.diagnose.investigation import (
     wants_garbage,
 )
 from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage, with_line
-from flatwater.memory.diagnose.lines import Tracer, native_line
+from flatwater.memory.diagnose.lines import Following, Tracer
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
 from flatwater.memory.diagnose.owners import find_owners
 from flatwater.memory.diagnose.states import TRANSITIONS, Action, Event, State
 from flatwater.memory.objects.census import Census, Censuses, Counted
 from flatwater.memory.objects.libraries import lengths, longer
-from flatwater.memory.objects.roots import Roots, is_user_file
+from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import process_seconds
-from flatwater.memory.probes.rises import Rises
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.thresholds import SHIPPED
 
 __all__ = ["Monitor", "Reading", "State"]
 
-CASE, OWNING, RISING = SHIPPED.investigating, SHIPPED.owning, SHIPPED.rising
+CASE, OWNING = SHIPPED.investigating, SHIPPED.owning
 
 
 class Monitor:
@@ -66,10 +65,7 @@ class Monitor:
         self._roots = roots
         self._unit, self._told = unit, counted
         self._tracer = Tracer(roots.packages) if trace else None
-        self._rises = None if self._tracer is None else Rises(lambda file: is_user_file(file, roots.packages))
-        self._followed = self._awaited = 0
-        """Times that native growth was followed, and readings since the last one began."""
-        self._native_line: Made | None = None
+        self._following = Following(roots.packages) if trace else None
         self._record = Record()
         self._last: Reading | None = None
         self.censuses = Censuses(roots, self._counted)
@@ -86,7 +82,11 @@ class Monitor:
         self._patience = CASE.quiet
         self._slope = recent_slope(self._record.unaccounted)
         """Of all growth in the series that shows the drift."""
-        self._actions: dict[Action, Callable[[Reading], Event | None]] = {
+        self._actions = self._table()
+
+    def _table(self) -> dict[Action, Callable[[Reading], Event | None]]:
+        """What each action does."""
+        return {
             Action.KEEP: self._keep,
             Action.COUNT: self._count,
             Action.NOTICE: self._notice,
@@ -139,8 +139,8 @@ class Monitor:
         if watched and self.state is State.WATCHING and self.censuses.under_way:  # somebody else asked for it
             self.censuses.take(reading.step)
         news = self._known()
-        if self._rises is not None:
-            self._rises.leave_out()
+        if self._following is not None:
+            self._following.rises.leave_out()
         self.cost_seconds += process_seconds() - began
         return news
 
@@ -260,8 +260,8 @@ class Monitor:
         self._case, self.state = Investigation(), State.WATCHING
         self.censuses.drop()
         self._untrace()
-        if self._rises is not None:
-            self._rises.end()
+        if self._following is not None:
+            self._following.rises.end()
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
@@ -391,22 +391,19 @@ class Monitor:
         """Whether native growth that is told now is worth being followed to its line."""
         told = [*self._news, *self._found.values()]
         native_told = any(found.verdict == "native" and found.share >= OWNING.told_share for found in told)
-        wanted = native_told and self._native_line is None and self._followed < RISING.tries
+        wanted = native_told and self._following is not None and self._following.wanted
         return Event.LINELESS if wanted and self._may_trace else None
 
     def _follow(self, _reading: Reading) -> Event | None:
-        self._followed, self._awaited = self._followed + 1, 0
-        return None if self._rises is not None and self._rises.begin() else Event.REFUSED
+        return None if self._following is not None and self._following.begin() else Event.REFUSED
 
     def _await_rise(self, reading: Reading) -> Event | None:
-        self._awaited += 1
-        over = self._rises is None or self._rises.enough or self._awaited >= RISING.readings
+        over = self._following is None or self._following.is_over()
         return Event.DUE if over or not self._room(reading) else None
 
     def _tell_line(self, _reading: Reading) -> None:
-        if self._rises is not None:
-            self._rises.end()
-            self._native_line = native_line(self._rises.place()) or self._native_line
+        if self._following is not None:
+            self._following.end()
         self._news += [found for found in self._found.values() if found.verdict == "native"]
 
     def _leave(self, _reading: Reading) -> None:
@@ -470,6 +467,6 @@ class Monitor:
         before = {owner: known.verdict for owner, known in self._found.items()}
         found, self._news = self._news, []
         for finding in found:
-            self._found[finding.owner] = with_line(finding, self._native_line)
+            self._found[finding.owner] = with_line(finding, self._following.line if self._following else None)
         fresh = {finding.owner for finding in found if before.get(finding.owner) != finding.verdict}
         return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []

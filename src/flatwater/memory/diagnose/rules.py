@@ -107,7 +107,7 @@ RULES = tuple(Rule(*row) for row in (
     ("opentelemetry.sdk.metrics._internal._view_instrument_match._ViewInstrumentMatch.*", "", "Each set of attributes is a series that stays for ever.", "Use attributes of few values, or drop them by a view."),
     ("[opentelemetry.sdk.trace.Span]", "", "A span that is not ended is never exported.", "End it: `with tracer.start_as_current_span(...)`."),
     ("loguru._logger.Core.handlers", "", "The logger keeps each sink that was added.", "Call `logger.remove(number)` with the number that `add` returned."),
-    ("structlog's WRITE_LOCKS", "", "structlog keeps a lock, and so the file, for each file that a logger was made of.", "Make one logger for each file, or take the file out of the table when it is closed."),
+    ("structlog's WRITE_LOCKS", "<26.1", "structlog keeps a lock, and so the file, for each file that a logger was made of.", "Make one logger for each file, or take the file out of the table when it is closed."),
     ("sqlalchemy.orm.session.Session._new", "", "A session keeps each new object until it is flushed.", "Commit in portions, and begin a new session for each unit of work."),
     ("sqlalchemy.orm.session.Session.*", "", "A session keeps what was changed until it is flushed.", "Commit in portions, and call `expunge_all()`, or begin a new session for each unit of work."),
     ("sqlalchemy's pools", "", "Each engine has a pool of its own.", "Make one engine for the program, or call `dispose()`."),
@@ -175,8 +175,9 @@ def _holds(rule: Rule) -> bool:
     if not rule.versions:
         return True
     parsed = _VERSION.fullmatch(rule.versions)
-    space = loaded(rule.place.strip("[").partition(".")[0]) or {}
-    have = [int(part) for part in re.findall(r"\d+", plain(space.get("__version__")))[:3]]
+    package = re.search(r"\w+", rule.place)
+    space = None if package is None else loaded(package[0])
+    have = [int(part) for part in re.findall(r"\d+", plain((space or {}).get("__version__")))[:3]]
     if parsed is None or not have:
         return True
     bound = [int(part) for part in parsed[2].split(".")]

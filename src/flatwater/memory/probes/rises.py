@@ -20,9 +20,7 @@ from types import FrameType
 
 from flatwater.memory.probes.allocator import totals
 from flatwater.memory.probes.bound import close_file, monotonic, open_file, read_at_beginning
-from flatwater.memory.thresholds import SHIPPED
 
-RISING = SHIPPED.rising
 Place = tuple[str, int, str]
 """File, line, and qualified name of the function."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -35,13 +33,16 @@ _set = ctypes.PYFUNCTYPE(None, _Function, ctypes.py_object)(("PyEval_SetTrace", 
 class Rises:
     """Notes the lines at which memory rises, in the thread that begins it."""
 
-    def __init__(self, is_users: Callable[[str], bool]) -> None:
+    def __init__(self, is_users: Callable[[str], bool], *, seconds: float, quick: float) -> None:
         """Note nothing yet.
 
         Args:
             is_users: whether the code of a file is the user's.
+            seconds: that the notes may take.
+            quick: seconds above which the allocator is not asked at each line, as its answer takes as long as it has
+                holes.
         """
-        self._is_users = is_users
+        self._is_users, self._seconds, self._quick = is_users, seconds, quick
         self._files: dict[str, bool] = {}
         self._kept: list[tuple[Place | None, int]] = []
         """Line and bytes of each rise that was not given back, the latest last."""
@@ -70,9 +71,9 @@ class Rises:
         totals()  # the first answer may be slower
         began = monotonic()
         totals()
-        self._asks = monotonic() - began < RISING.quick
+        self._asks = monotonic() - began < self._quick
         self.leave_out()
-        self._most = int(RISING.seconds / (monotonic() - began))
+        self._most = int(self._seconds / (monotonic() - began))
         _set(self._function, self)
         return True
 
@@ -91,12 +92,22 @@ class Rises:
             self._file = None
 
     @property
-    def enough(self) -> bool:
-        """Whether lines have taken as long as they may, or enough is known to name one."""
-        return self._events >= self._most or len(self._kept) >= RISING.enough
+    def kept(self) -> int:
+        """Rises that were not given back."""
+        return len(self._kept)
 
-    def place(self) -> Place | None:
-        """The line at which most of the memory came; None if none has most, or came some times."""
+    @property
+    def over(self) -> bool:
+        """Whether lines have taken as long as they may."""
+        return self._events >= self._most
+
+    def place(self, *, mostly: float, fewest: int) -> Place | None:
+        """The line at which most of the memory came; None if there is none.
+
+        Args:
+            mostly: part of all that came that it must have.
+            fewest: rises that it must have.
+        """
         sizes, times = Counter[Place | None](), Counter[Place | None]()
         for place, size in self._kept:
             sizes[place] += size
@@ -104,7 +115,7 @@ class Rises:
         if not sizes:
             return None
         place, size = sizes.most_common(1)[0]
-        known = size >= RISING.mostly * sum(sizes.values()) and times[place] >= RISING.fewest
+        known = size >= mostly * sum(sizes.values()) and times[place] >= fewest
         return place if known else None
 
     def _passed(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
