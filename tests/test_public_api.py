@@ -6,8 +6,12 @@ other name of the package may change between two versions.
 """
 
 import ast
+import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import flatwater
 
@@ -74,6 +78,24 @@ def test_the_public_face_is_the_one_written_down() -> None:
 
 def test_what_is_declared_is_what_is_offered() -> None:
     assert sorted(face()) == sorted(name for name in dir(flatwater) if is_public(name))
+
+
+def test_the_reference_of_the_site_begins_with_these_names_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "documentation")
+    pages: dict[str, str] = importlib.import_module("api_reference").pages(SOURCE / "flatwater")
+    own, *modules = re.split(r"^## `flatwater\.(\w+)`$", pages["api/flatwater.md"], flags=re.MULTILINE)
+    shown = re.findall(r"^````\{py:class\} (\w+)|^```\{py:function\} (\w+)", own, re.MULTILINE)
+    assert [a or b for a, b in shown] == sorted(name for name, (_, inside) in face().items() if inside)
+    assert modules[::2] == sorted(name for name, (_, inside) in face().items() if not inside)
+    for text in modules[1::2]:
+        assert "{py:function}" in text
+        assert "{py:data}" not in text
+    first, may_change = pages["api/index.md"].split("## What may change")
+    assert re.findall(r"\((.*?)\.md\)", first) == ["flatwater"]
+    assert {f"api/{name}.md" for name in re.findall(r"\((.*?)\.md\)", may_change)} == {*pages} - {
+        "api/index.md",
+        "api/flatwater.md",
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The reference of the API: every public name with its signature and its docstring, one page for each package.
+"""The reference of the API: a page of the public face, `import flatwater`, then one for each package below it.
 
 It is read from the source by Python's own parser and nothing is imported: the site needs neither torch nor any of the
 extras. Types in signatures are named in full, so that they link to where they are defined.
@@ -16,10 +16,18 @@ from pages import escaped
 SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 ITEM = re.compile(r"^ {4}(\S[^:]*): (.*)$")
 FIELDS = {"Args": "param", "Raises": "raises", "Returns": "returns", "Yields": "returns"}
+FACE = "flatwater"
+"""The package whose names are promised: those that its `__init__.pyi` names."""
 BY_COMMAND = "flatwater.cli"
 """The package that has the reference of the commands instead."""
+MODULES = "flatwater.modules"
+"""The page of the modules that lie in `flatwater` itself."""
 LONG = 100
 """Characters from which on the value of a constant is not shown: a table is read in its source."""
+
+
+Module = tuple[ast.Module, Mapping[str, str]]
+"""The tree of a module, and where the names in it come from."""
 
 
 class InFull(ast.NodeTransformer):
@@ -34,24 +42,46 @@ class InFull(ast.NodeTransformer):
 
 
 def pages(source: Path) -> dict[str, str]:
-    """Path on the site -> page: one of all packages, and one for each.
+    """Path on the site -> page: one of all packages, one of the public face, and one for each package.
 
     Args:
         source: the folder of the package `flatwater`.
     """
     found: dict[str, list[str]] = {}
+    trees: dict[str, Module] = {}
     errors = origins("flatwater.errors", ast.parse((source / "errors.py").read_text()))
     for path in sorted(source.rglob("*.py")):
         name, tree = ".".join(path.relative_to(source.parent).with_suffix("").parts), ast.parse(path.read_text())
-        if name.startswith(BY_COMMAND):
-            continue
         names = errors | origins(name, tree)  # a docstring may name an error that is raised further below
-        text = "\n\n".join(module(name, tree, names))
+        trees[name] = (tree, names)
+        text = "" if name.startswith(BY_COMMAND) else module(name, tree, names)
         if text and all(map(is_public, name.split("."))):
             found.setdefault(name.rpartition(".")[0], []).append(text)
     said = {name: package_docstring(source.parent, name) for name in sorted(found)}
-    written = {f"api/{name}.md": package(name, said[name], found[name]) for name in said}
-    return {"api/index.md": contents(said)} | written
+    top = "Modules that lie in the package itself."
+    written = {f"api/{name}.md": package(name, said[name], found[name]) for name in said if name != FACE}
+    written[f"api/{MODULES}.md"] = package(MODULES, top, found[FACE])
+    own = face(ast.parse((source / "__init__.pyi").read_text()), trees, said[FACE])
+    return {"api/index.md": contents({MODULES: top} | said), f"api/{FACE}.md": own} | written
+
+
+def face(stub: ast.Module, trees: Mapping[str, Module], said: str) -> str:
+    """The page of the names that `import flatwater` offers, and of no others.
+
+    Args:
+        stub: `__init__.pyi`, which says where each name is.
+        trees: by module.
+        said: what the package says of itself.
+    """
+    shown = {
+        alias.name: node.module or "" for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    parts = {name: f"{where}.{name}" for name, where in shown.items() if f"{where}.{name}" in trees}
+    own = [dict(definitions(*trees[where]))[name] for name, where in sorted(shown.items()) if name not in parts]
+    below = [module(f"{FACE}.{name}", *trees[path], constants=False) for name, path in sorted(parts.items())]
+    head = f"```{{py:module}} {FACE}\n```"
+    promised = "These names are promised: what changes them stands in the release notes, under what to change."
+    return "\n\n".join([f"# `import {FACE}`", head, *prose(said), promised, *own, *below]) + "\n"
 
 
 def is_public(name: str) -> bool:
@@ -71,28 +101,35 @@ def package(name: str, said: str, parts: list[str]) -> str:
 
 def contents(said: Mapping[str, str]) -> str:
     """The page of all packages."""
-    rows = [f"| [`{name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in said.items()]
-    head = "Every public name, with signature and docstring, from the source. Functions whose name ends in `_` change"
-    tail = "their first argument in place; all others are pure. Until 1.0 names may move between versions."
-    return "\n".join(("# API", "", head, tail, "", "| package | |", "|---|---|", *rows, ""))
+    rows = [
+        f"| [`{name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in said.items() if name != FACE
+    ]
+    promised = f"[`import {FACE}`]({FACE}.md) has the names that programs use: they are promised."
+    head = "Every other public name, with signature and docstring, from the source. They may change from one version to"
+    tail = "the next. Functions whose name ends in `_` change their first argument in place; all others are pure."
+    heads = ("# API", "", promised, "", "## What may change", "", head, tail, "", "| package | |", "|---|---|")
+    return "\n".join((*heads, *rows, ""))
 
 
-def module(name: str, tree: ast.Module, names: Mapping[str, str]) -> Iterator[str]:
+def module(name: str, tree: ast.Module, names: Mapping[str, str], *, constants: bool = True) -> str:
     """A module's heading, docstring and public definitions; nothing where it has none."""
-    public = list[str]()
+    called = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    public = [text for each, text in definitions(tree, names) if constants or each in called]
+    head = f"## `{name}`\n\n```{{py:module}} {name}\n```"
+    return "\n\n".join([head, *prose(ast.get_docstring(tree) or ""), *public]) if public else ""
+
+
+def definitions(tree: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each public name that a module defines, with its text."""
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if isinstance(node, ast.FunctionDef) and is_public(node.name):
             if not is_overload(node):
-                public.append(function(node, names))
+                yield node.name, function(node, names)
         elif isinstance(node, ast.ClassDef) and is_public(node.name):
-            public.append(a_class(node, names))
+            yield node.name, a_class(node, names)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and is_public(assigned(node)) and not is_variable(node):
             directive = "py:type" if is_alias(node) else "py:data"
-            public.append(attribute(node, after, names, directive=directive))
-    if public:
-        yield f"## `{name}`\n\n```{{py:module}} {name}\n```"
-        yield from prose(ast.get_docstring(tree) or "")
-        yield from public
+            yield assigned(node), attribute(node, after, names, directive=directive)
 
 
 def is_overload(node: ast.FunctionDef) -> bool:
