@@ -84,9 +84,6 @@ def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collectio
 
     Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later
     than `saved`: the run was resumed from one before them, because they were damaged.
-
-    Raises:
-        RunError: a file cannot be removed.
     """
     manifests = list_checkpoints(folder)
     place = next((at for at, manifest in enumerate(manifests) if manifest.file == saved), None)
@@ -98,11 +95,7 @@ def prune(folder: Path, saved: Path, config: CheckpointConfig, spared: Collectio
 
 
 def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
-    """Remove checkpoints, and the shards that no other names. Returns the bytes of the shards removed.
-
-    Raises:
-        RunError: a file cannot be removed.
-    """
+    """Remove checkpoints, and the shards that no other names. Returns the bytes of the shards removed."""
     with telling(folder):
         for manifest in unwanted:
             manifest.file.unlink(missing_ok=True)
@@ -116,9 +109,6 @@ def sweep(folder: Path) -> int:
     No shard goes while a manifest there does not say which ones it needs: one that cannot be read now may be good.
 
     Returns the bytes of the shards removed.
-
-    Raises:
-        RunError: a file cannot be removed.
     """
     manifests = list_checkpoints(folder)
     named = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}

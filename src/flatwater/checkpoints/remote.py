@@ -74,12 +74,7 @@ def _is_manifest(entry: Entry) -> bool:
 
 
 def read_remote(objects: Objects, name: str) -> Manifest:
-    """One manifest. One that is damaged says so in `damage`; one that is gone or cannot be read is `unread` as well.
-
-    Raises:
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
-    """
+    """One manifest. One that is damaged says so in `damage`; one that is gone or cannot be read is `unread` as well."""
     return _read_manifest(objects, name)[0]
 
 
@@ -142,7 +137,6 @@ def send_shards(
 
     Raises:
         CheckpointError: a shard is gone from the folder, or is damaged there: this checkpoint cannot be sent.
-        ConfigError: the store refuses.
         StoreError: it cannot be reached, or what came is not what was sent.
     """
     for shard in manifest.shards:
@@ -164,11 +158,6 @@ def send_manifest(objects: Objects, manifest: Manifest) -> None:
 
     A manifest of that name is there already where a run was resumed from an earlier checkpoint: then it says the same,
     but for the time, or it is replaced, as this process is the only writer.
-
-    Raises:
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
-        OSError: the file cannot be read.
     """
     name, content = manifest_name(manifest), manifest.file.read_bytes()
     if objects.create(name, content):
@@ -188,11 +177,6 @@ def fetch_newest(objects: Objects, folder: Path, *, say: Say) -> Manifest | None
         objects: below the run's URL.
         folder: a run's `checkpoints` folder; created if need be.
         say: told of each checkpoint that is skipped and why, and of the one that is used instead.
-
-    Raises:
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
-        RunError: the disk is full, or the folder cannot be written.
     """
     names, sizes = list_stored(objects)
     for skipped, name in enumerate(reversed(names)):
@@ -230,8 +214,6 @@ def _checked(objects: Objects, shard: ShardRecord, leaves: tuple[LeafRecord, ...
 
     Raises:
         DamagedError: it is missing, longer or shorter than it must be, or has other content.
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
     """
     check = ShardCheck(shard, leaves)
     try:
@@ -255,10 +237,6 @@ def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
 
     Args:
         objects: below the run's URL.
-
-    Raises:
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
     """
     names, sizes = list_stored(objects)
     damage = cache(partial(_damage, objects))

@@ -30,8 +30,6 @@ class Checkpoints:
 
         Raises:
             RunError: there is no run at `run`.
-            ConfigError: the store refuses.
-            StoreError: it cannot be reached.
         """
         from flatwater.storage.objects import is_url
         from flatwater.terminal import terminal

@@ -33,9 +33,6 @@ class TensorBoardSink:
         Args:
             folder: made if it does not exist.
             resume_at: the last round that the run remembers; what older files say of later rounds is hidden.
-
-        Raises:
-            RunError: the file cannot be written.
         """
         self.path = folder
         with telling(folder):

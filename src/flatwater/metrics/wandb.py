@@ -56,11 +56,7 @@ class WandbSink:
 
 
 def kept_id(folder: Path) -> str:
-    """The run's id; a new one where there is none yet.
-
-    Raises:
-        RunError: it cannot be written.
-    """
+    """The run's id; a new one where there is none yet."""
     path = folder / ID
     if not path.is_file():
         write_object(path, secrets.token_hex(6).encode())

@@ -43,8 +43,6 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
     Raises:
         RunError: there is no run, another process goes on with it now, or the folder holds something else.
         CheckpointError: no checkpoint there is whole.
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
     """
     objects, found = _run_at(url, say)
     folder = RunFolder(into if into is not None else RUNS / url.rstrip("/").rpartition("/")[2])
@@ -85,8 +83,6 @@ def at_hand(place: str | Path, say: Say, *, shards: bool) -> Iterator[RunFolder]
     Raises:
         RunError: there is no run.
         CheckpointError: no checkpoint there is whole.
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
     """
     if not is_url(place):
         yield open_folder(Path(place))
@@ -118,12 +114,7 @@ def _run_at(url: str, say: Say) -> tuple[Objects, dict[str, Entry]]:
 
 
 def small_entries(objects: Objects, say: Say) -> list[Entry]:
-    """The objects of a run without its checkpoints. Where one beside them has an odd name, those that runs have.
-
-    Raises:
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
-    """
+    """The objects of a run without its checkpoints. Where one beside them has an odd name, those that runs have."""
     try:
         return [entry for entry in objects.entries() if not entry.name.startswith(f"{FOLDER}/")]
     except OddNameError as odd:
@@ -198,10 +189,5 @@ def _sized(objects: Objects, entry: Entry) -> Iterator[bytes]:
 
 
 def send_back(url: str, folder: RunFolder, path: Path) -> None:
-    """Replace a file at the URL by the copy that was changed here.
-
-    Raises:
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
-    """
+    """Replace a file at the URL by the copy that was changed here."""
     open_objects(url).put(path.relative_to(folder.path).as_posix(), path.read_bytes())

@@ -94,11 +94,7 @@ def read_place(folder: RunFolder) -> dict[str, str]:
 
 
 def write_place(folder: RunFolder, url: str, identity: str) -> None:
-    """Keep where the run is mirrored.
-
-    Raises:
-        RunError: the folder cannot be written.
-    """
+    """Keep where the run is mirrored."""
     write_object(folder.mirror, json.dumps({"run": identity, "url": url}).encode() + b"\n")
 
 
@@ -130,7 +126,6 @@ def mirrored(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice:
 
     Raises:
         RunError: another run lies at its place, or another process writes there.
-        ConfigError: the store refuses.
     """
     if base is None:
         yield Unmirrored()

@@ -43,8 +43,6 @@ def prune_run(place: str | Path, keep: int) -> Pruned:
     Raises:
         RunError: there is no run, or a process trains it now.
         CheckpointError: no checkpoint is good; nothing was removed.
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
     """
     return _prune_url(str(place), keep) if is_url(place) else _prune_folder(Path(place), keep)
 

@@ -19,12 +19,7 @@ READ = (CONFIG, "metrics.jsonl", "result.json")
 
 
 def list_runs_at(url: str) -> list[RunLine]:
-    """Every run directly below `url`, the latest change last; before them those that cannot be read, with the reason.
-
-    Raises:
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
-    """
+    """Every run directly below `url`, the latest change last; those that cannot be read before them, with why."""
     objects = open_objects(url)
     found = [line for name in objects.folders() for line in _line_at(objects, name)]
     return [line for _, line in sorted(found, key=lambda each: each[0])]

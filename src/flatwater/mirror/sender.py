@@ -77,8 +77,6 @@ class MirrorSender:
 
         Raises:
             LockedError: another process writes there, another run lies there, or this one went on elsewhere.
-            ConfigError: the store refuses.
-            StoreError: it cannot be reached.
         """
         if self.lock is not None:
             return
@@ -137,8 +135,6 @@ class MirrorSender:
         Raises:
             CheckpointError: the checkpoint is gone from the folder or damaged there.
             LockedError: another process has taken the place.
-            ConfigError: the store refuses.
-            StoreError: it cannot be reached.
         """
         folder = self.folder.checkpoints
         for shard in send_shards(self.objects, folder, manifest, self.shards, buffer=self.buffer, step=self.stepped_):

@@ -224,11 +224,7 @@ def recorded_rounds(folder: RunFolder) -> int:
 
 
 def write_config(config: object, path: Path) -> None:
-    """Write a configuration as a TOML file that explains itself.
-
-    Raises:
-        RunError: the folder cannot be written.
-    """
+    """Write a configuration as a TOML file that explains itself."""
     write_object(path, dumps_config(config).encode())
 
 

@@ -96,11 +96,7 @@ def _damaged(path: Path, fault: BaseException) -> RunError:
 
 
 def write_frame(frame: "pl.DataFrame", path: Path) -> None:
-    """Write a table as Parquet, atomically.
-
-    Raises:
-        RunError: it cannot be written.
-    """
+    """Write a table as Parquet, atomically."""
     content = io.BytesIO()
     frame.write_parquet(content)
     write_object(path, content.getbuffer())

@@ -42,7 +42,6 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
     Raises:
         RunError: a process trains the run now, or another run lies at its place.
         ConfigError: the run has no mirror, or the store refuses.
-        StoreError: the store cannot be reached.
     """
     folder = open_folder(run)
     with locked(folder):

@@ -81,20 +81,13 @@ def holder(objects: Objects) -> Holder | None:
 
     Raises:
         LockedError: another version of Flatwater wrote it, in a form of its own.
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
     """
     content = objects.read(LOCK)
     return None if content is None else _holder_of(content, objects.url)
 
 
 def is_written(objects: Objects) -> bool:
-    """Whether a process that may be alive writes there.
-
-    Raises:
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
-    """
+    """Whether a process that may be alive writes there."""
     try:
         found = holder(objects)
     except LockedError:
@@ -135,11 +128,7 @@ class Lock:
     token: str
 
     def renew_(self) -> bool:
-        """Give a sign of life. False where another process has taken the lock: it took this one for dead.
-
-        Raises:
-            StoreError: the store cannot be reached.
-        """
+        """Give a sign of life. False where another process has taken the lock: it took this one for dead."""
         if not self.is_held():
             return False
         self.objects.put(LOCK, _content(self.token))
@@ -177,8 +166,6 @@ def take(objects: Objects, token: str = "") -> tuple[Lock, str]:
 
     Raises:
         LockedError: a process that may be alive holds it; says which, and what to do where it is gone.
-        ConfigError: the store refuses.
-        StoreError: it cannot be reached.
     """
     lock = Lock(objects, token or new_token())
     if objects.create(LOCK, _content(lock.token)):

@@ -3,6 +3,8 @@
 An object is written to a temporary file beside its place, flushed to the disk, renamed over its place, and the folder
 is flushed. The writer holds a lock on its temporary file while it lives; the kernel drops the lock when the process
 dies, so `remove_strays` can tell a dead writer's leavings from a file in the making.
+
+What the system refuses is raised as a `RunError` with the remedy by every function that writes or removes.
 """
 
 import errno
@@ -69,11 +71,7 @@ def replace_whole(path: Path, pieces: Iterable[Piece]) -> None:
 
 
 def open_at_once(path: Path) -> FileIO:
-    """A file to read. A pipe is not waited for: whoever reads asks what kind of file it is.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """A file to read. A pipe is not waited for: whoever reads asks what kind of file it is."""
     return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
@@ -81,7 +79,6 @@ def read_whole(path: Path, most: int) -> bytes:
     """A file's content.
 
     Raises:
-        OSError: it cannot be read.
         ValueError: it is no regular file, or is larger than `most` bytes.
     """
     with open_at_once(path) as file:
@@ -141,11 +138,7 @@ def strays(folder: Path, of: str = "") -> list[Path]:
 
 
 def remove_strays(folder: Path, of: str = "") -> int:
-    """Remove what dead writers left in `folder`, as `strays` finds it; returns how many files that were.
-
-    Raises:
-        RunError: a file cannot be removed.
-    """
+    """Remove what dead writers left in `folder`, as `strays` finds it; returns how many files that were."""
     found = strays(folder, of)
     with telling(folder):
         for path in found:

@@ -24,11 +24,7 @@ class Found(NamedTuple):
 
 
 def files_below(folder: Path) -> Iterator[Found]:
-    """Every regular file below a folder; none where there is no such folder. Links are left out.
-
-    Raises:
-        OSError: a folder cannot be read.
-    """
+    """Every regular file below a folder; none where there is no such folder. Links are left out."""
     waiting = [""]
     while waiting:
         start = waiting.pop()
@@ -66,7 +62,6 @@ def open_below(folder: Path, name: str) -> FileIO:
 
     Raises:
         FileNotFoundError: there is none, or a link or something else stands in its way.
-        OSError: it cannot be opened.
     """
     *above, last = name.split("/")
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -3,6 +3,9 @@
 The one home of obstore, which is imported when the first URL is opened. A put is whole or not there, at every store;
 what a store answers is told as one of three errors (`faults.py`). A store may be wrong or hostile: every read has a
 number of bytes at which it ends, every list a number of objects, and every request a time.
+
+Whatever asks a store, here and in all modules above, may raise a `ConfigError`, where the store refuses for good, and a
+`StoreError`, where it cannot be reached or fails. Docstrings name what is raised besides.
 """
 
 import asyncio
@@ -87,21 +90,11 @@ class Objects:
         return self if self.folder else replace(self, store=open_objects(self.url, self.retries).store)
 
     def put(self, name: str, content: Piece) -> str:
-        """Write an object, over the one that is there. Returns its tag: the store's own mark of its content.
-
-        Raises:
-            ConfigError: the store refuses it for good.
-            StoreError: the store cannot be reached, or fails.
-        """
+        """Write an object, over the one that is there. Returns its tag: the store's own mark of its content."""
         return self._put(name, content, "overwrite")
 
     def create(self, name: str, content: Piece) -> bool:
-        """Write an object unless there is one of that name. False: there is.
-
-        Raises:
-            ConfigError: the store refuses it for good.
-            StoreError: the store cannot be reached, or fails.
-        """
+        """Write an object unless there is one of that name. False: there is."""
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
 
         try:
@@ -127,10 +120,6 @@ class Objects:
         Args:
             name: of the object.
             parts: of the same size, but for the last; S3 wants 5 MiB or more.
-
-        Raises:
-            ConfigError: the store refuses it for good.
-            StoreError: the store cannot be reached, or fails.
         """
         import obstore  # noqa: PLC0415
 
@@ -155,12 +144,7 @@ class Objects:
             sync_file(self.folder / name)
 
     def read(self, name: str) -> bytes | None:
-        """A small object, of at most `SMALL_BYTES`; None where there is none.
-
-        Raises:
-            ConfigError: the store refuses it for good.
-            StoreError: the store cannot be reached, or fails.
-        """
+        """A small object, of at most `SMALL_BYTES`; None where there is none."""
         try:
             return b"".join(self.pieces(name, SMALL_BYTES))
         except FileNotFoundError:
@@ -176,8 +160,6 @@ class Objects:
         Raises:
             FileNotFoundError: there is no such object.
             OversizeError: it goes on after `most` bytes.
-            ConfigError: the store refuses it for good.
-            StoreError: the store cannot be reached, or fails.
         """
         left = most
         with telling_store(self.url, "read"):
@@ -221,7 +203,6 @@ class Objects:
 
         Raises:
             OddNameError: the client cannot read the list, because of such a name.
-            ConfigError: the store refuses.
             StoreError: it cannot be reached, or its list does not end.
         """
         with telling_store(self.url, "list"):
@@ -261,12 +242,7 @@ class Objects:
             raise StoreError(f"{self.url}: listing fails (no end in {waited})") from None
 
     def heads(self, names: Iterable[str]) -> list[Entry]:
-        """Those of these objects that are there, each asked for by its name.
-
-        Raises:
-            ConfigError: the store refuses.
-            StoreError: it cannot be reached.
-        """
+        """Those of these objects that are there, each asked for by its name."""
         return [entry for name in names if (entry := self._head(name))]
 
     def _head(self, name: str) -> Entry | None:
@@ -288,7 +264,6 @@ class Objects:
 
         Raises:
             OddNameError: the client cannot read the list, because of a name that is not.
-            ConfigError: the store refuses.
             StoreError: it cannot be reached, or its list does not end.
         """
         with telling_store(self.url, "list"):
@@ -313,11 +288,7 @@ class Objects:
                 continue
 
     def remove_unfinished(self, folder: str) -> None:
-        """Remove what writers that were killed have left in a folder. Other stores keep such things out of sight.
-
-        Raises:
-            RunError: a file cannot be removed.
-        """
+        """Remove what writers that were killed have left in a folder. Other stores keep such things out of sight."""
         if self.folder:
             with telling(self.folder):
                 for path in (self.folder / folder).glob("*#*"):

@@ -65,7 +65,6 @@ def send_file(
     Raises:
         FileNotFoundError: the file is gone.
         OtherContentError: it has other content; at the store everything is as it was.
-        ConfigError: the store refuses it for good.
         StoreError: the store cannot be reached, fails, or has something else than what was sent.
     """
     with path.open("rb", buffering=0) as file:

@@ -84,11 +84,7 @@ class SweepOutcome:
 
 
 def write_outcome(outcome: SweepOutcome, base: object) -> None:
-    """Write sweep.json, and best.toml where there is a best trial.
-
-    Raises:
-        RunError: the folder cannot be written.
-    """
+    """Write sweep.json, and best.toml where there is a best trial."""
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
     if outcome.best is not None:
         write_config(with_settings(base, outcome.best.settings), outcome.folder.best)
