@@ -61,7 +61,7 @@ MAY_DRAW = {
 }
 
 MAY_CATCH_ALL = {
-    "cluster/worker.py::serve": "the edge of a worker's process: the run is told, and ends",
+    "cluster/worker.py::to": "the edge of a worker: the run is told, and ends",
     "cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
     "memory/probes/fork.py::_answer": "the end of a forked process",
     "metrics/sinks.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",

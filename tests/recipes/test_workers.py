@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ import pytest
 
 import flatwater as fw
 from flatwater.cli.main import main
-from flatwater.cluster.processes import Worker
+from flatwater.cluster.asking import Worker
+from flatwater.cluster.processes import Process
 from flatwater.cluster.share import shares
-from flatwater.errors import BudgetError, ConfigError, RunError
+from flatwater.errors import BudgetError, ConfigError, MemoryLimitError, RunError
 from flatwater.memory.planner import Plan
 from flatwater.recipes.erl.workers import Workers
 
@@ -114,6 +115,7 @@ def killed_at(moments: random.Random, how: signal.Signals, killed: list[int]) ->
 
     def taking(worker: Worker) -> Any:
         if not worker._preparing and moments.random() < 0.15 and len(killed) < 6:
+            assert worker.pid is not None
             threading.Timer(moments.random() * 0.02, end, (worker.pid, how)).start()
             time.sleep(moments.random() * 0.04)
             killed.append(worker.pid)
@@ -171,23 +173,27 @@ def test_workers_map_one_market_and_are_gone_when_the_run_ends(tmp_path: Path, m
             os.kill(pid, 0)
 
 
+def worker_of(number: int, target: str, given: object, budget: int | None = None) -> Worker:
+    return Worker(number, target, given, prepare=lambda _: None, open_desk=Process, budget=budget)
+
+
 def test_a_worker_that_always_dies_ends_the_run_with_what_to_do() -> None:
-    worker = Worker(1, "os:kill_me", (), lambda _: None)
+    worker = worker_of(1, "os:kill_me", ())
     with pytest.raises(RunError, match="worker 1 failed"):
         worker.take()
     worker.close()
-    worker = Worker(2, "os:_exit", 7, lambda _: None)
+    worker = worker_of(2, "os:_exit", 7)
     with pytest.raises(RunError, match="worker 2 died 3 times at one question, last with exit status 7"):
         worker.take()
     worker.close()
 
 
 def test_a_worker_is_refused_more_than_its_budget() -> None:
-    worker = Worker(3, "builtins:bytearray", 256 << 20, lambda _: None, budget=64 << 20)
+    worker = worker_of(3, "builtins:bytearray", 256 << 20, budget=64 << 20)
     with pytest.raises(BudgetError, match=r"worker 3 came to its memory budget of 64\.00 MiB, and was refused more"):
         worker.take()
     worker.close()
-    worker = Worker(4, "builtins:bytearray", 1 << 20, lambda _: None, budget=64 << 20)
+    worker = worker_of(4, "builtins:bytearray", 1 << 20, budget=64 << 20)
     assert worker.take() is None
     worker.close()
 
@@ -228,3 +234,85 @@ def test_tiles_are_dealt_in_order_and_evenly(count: int, workers: int) -> None:
     sizes = [high - low for low, high in dealt]
     assert min(sizes) >= 1
     assert max(sizes) - min(sizes) <= 1
+
+
+STORE = 100 << 20
+
+
+@pytest.fixture(scope="module")
+def _cluster() -> Iterator[None]:
+    """Three cores of this machine, as Ray sees them."""
+    ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'flatwater[ray]'")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    kept = signal.getsignal(signal.SIGTERM)
+    ray.init(num_cpus=3, object_store_memory=STORE, include_dashboard=False, log_to_driver=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, kept)
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("_cluster")
+@pytest.mark.parametrize(("kind", "workers"), [("hindsight", 2), ("td3, prioritised", 3)])
+def test_a_run_on_ray_is_the_same_run(kind: str, workers: int, alone: Callable[[str], Path], tmp_path: Path) -> None:
+    assert_same(alone(kind), trained(kind, tmp_path / "run", workers=workers, cluster="auto"))
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("_cluster")
+@pytest.mark.parametrize("kind", ["hindsight", "td3, prioritised"])
+def test_actors_that_are_killed_change_nothing(
+    kind: str, alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flatwater.cluster.on_ray import Actor
+
+    killed: list[int] = []
+    receive, moments = Actor.receive, random.Random(3)
+
+    def receiving(actor: Any) -> bytes:
+        if actor.pid is not None and moments.random() < 0.1 and len(killed) < 2:
+            killed.append(actor.pid)
+            os.kill(actor.pid, signal.SIGKILL)
+        return receive(actor)
+
+    monkeypatch.setattr(Actor, "receive", receiving)
+    monkeypatch.setattr(Actor, "pause", 0.0)
+    assert_same(alone(kind), trained(kind, tmp_path / "run", workers=2, cluster="auto"))
+    assert killed
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("_cluster")
+def test_what_the_cluster_cannot_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MemoryLimitError, match=r"room for 3 workers of .* where 4 are wanted\. Use --workers 3"):
+        trained("hindsight", tmp_path / "many", workers=4, cluster="auto")
+    monkeypatch.setattr("flatwater.cluster.on_ray._STORE_SHARE", STORE >> 10)
+    with pytest.raises(RunError, match=r"a message of .* KiB, where 1\.00 KiB are allowed"):
+        trained("hindsight", tmp_path / "large", workers=2, cluster="auto")
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("_cluster")
+def test_the_cluster_is_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["cluster", "check"]) == 0
+    assert "1 machine, all compute what this one computes" in capsys.readouterr().out
+    monkeypatch.setattr("flatwater.runs.fingerprint.__version__", "9")
+    assert main(["cluster", "check", "auto"]) == 2
+    said = capsys.readouterr()
+    assert "flatwater 0.1.0 there, 9 here" in said.out
+    assert "would be refused" in said.err
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("default")
+def test_where_there_is_no_cluster_the_run_says_how_to_start_one(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is an extra: pip install 'flatwater[ray]'").shutdown()
+    for address in ("127.0.0.1:1", "nowhere", "auto"):
+        with pytest.raises(RunError, match=r"(?s)no Ray cluster answers there: .*ray start --head"):
+            trained("hindsight", tmp_path / "run", workers=2, cluster=address)

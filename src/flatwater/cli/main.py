@@ -53,6 +53,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("compare",): ("flatwater.cli.compare:Compare", "put runs beside each other: settings, numbers, how sure it is"),
     ("panel", "import"): ("flatwater.cli.panel:PanelImport", "make a panel from a Parquet or CSV file of prices"),
     ("panel", "show"): ("flatwater.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
+    ("cluster", "check"): ("flatwater.cli.cluster:ClusterCheck", "say which machines of a Ray cluster could compute"),
     ("version",): (
         "flatwater.cli.version:Version",
         "print the version, and what numbers depend on: torch, Python, CPU",

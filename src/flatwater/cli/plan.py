@@ -80,8 +80,9 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
         table.add_row(f"while phase {name} works{mark}", *_cells(size, plan.needed_bytes), style="dim")
     table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
     if plan.workers:
+        each = f"{len(plan.workers)} workers, {format_bytes(max(plan.workers))} each"
         row = _cells(sum(plan.workers), plan.needed_bytes)
-        table.add_row(f"{len(plan.workers)} workers, {format_bytes(max(plan.workers))} each", *row, style="dim")
+        table.add_row(*([f"{each}, set aside in the cluster"] if plan.apart else [each, *row]), style="dim")
     table.add_row("the run at its highest", *_cells(plan.needed_bytes, plan.needed_bytes), style="bold")
     console.print(table)
     for name, size in plan.limits.items():

@@ -63,6 +63,9 @@ class Resume(ShownRun):
     workers: Workers | None = None
     """Processes that compute from here on, of a run of traders: the numbers are the same. auto takes one for each core
     that is free now. Left out: as many as before."""
+    cluster: str | None = None
+    """Ray cluster whose machines the workers compute on from here on, as for `train erl`; "" for none. Left out: as it
+    was started."""
     tag: tuple[str, ...] | None = None
     """Words by which `flatwater runs --tag` finds the run. Left out: as it was started."""
     on_event: str | None = None
@@ -78,7 +81,7 @@ class Resume(ShownRun):
         from flatwater.rundir.listing import newest_run
         from flatwater.runs.session import resume
 
-        names = ("rounds", "budget", "mirror", "trackers", "workers", "tag", "on_event", "panel")
+        names = ("rounds", "budget", "mirror", "trackers", "workers", "cluster", "tag", "on_event", "panel")
         changes = {name: getattr(self, name) for name in names}
         more = () if self.rounds is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run

@@ -1,4 +1,4 @@
-"""The other end of `processes.Worker`: answers questions until nobody is left to ask.
+"""The other end of `asking.Worker`: answers questions until nobody is left to ask.
 
 python -m flatwater.cluster.worker DESCRIPTOR
 """
@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from flatwater.imported import import_object
@@ -46,30 +47,37 @@ def refused_memory(fault: Exception) -> bool:
     return isinstance(fault, MemoryError) or "allocate memory" in str(fault)
 
 
-def serve(pipe: Connection) -> None:
-    """Answer one question after the other."""
-    desk: object = None
-    while True:
-        try:
-            name, given = pickle.loads(pipe.recv_bytes())  # noqa: S301  (from the process that started this one)
-        except (EOFError, OSError):
-            return
+class Answers:
+    """What a worker says: the first question makes an object, whose methods answer all others."""
+
+    def __init__(self) -> None:
+        """Nothing is made yet."""
+        self._desk: object = None
+
+    def to(self, message: bytes) -> bytes:
+        """One question, and the answer: what came of it, or what went wrong."""
+        name, given = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
         try:
             if name == "__init__":
                 target, made_of, budget = given
                 make = import_object(target)
                 if budget is not None:
                     bound_memory(budget)
-                desk, answer = make(made_of), None
+                self._desk, answer = make(made_of), None
             else:
-                answer = getattr(desk, name)(*given)
+                answer = getattr(self._desk, name)(*given)
             said = ("done", answer)
-        except Exception as fault:  # noqa: BLE001  (the edge of the process: the run says what went wrong, and ends)
+        except Exception as fault:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
             said = (NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc())
-        try:
-            pipe.send_bytes(pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL))
-        except OSError:
-            return
+        return pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def serve(pipe: Connection) -> None:
+    """Answer one question after the other."""
+    answers = Answers()
+    with suppress(EOFError, OSError):  # nobody is left
+        while True:
+            pipe.send_bytes(answers.to(pipe.recv_bytes()))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ class Plan:
     """What to change where it does not fit, with numbers."""
     workers: Sequence[int] = field(default=())
     """Estimated private bytes of each process that computes for the run."""
+    apart: bool = False
+    """Whether those processes are on machines of a cluster, which sets memory aside for them."""
     mapped: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each leaf that is a part of a file, whose pages all processes share; no owner has them."""
 
@@ -53,8 +55,9 @@ class Plan:
 
     @property
     def needed_bytes(self) -> int:
-        """Resident memory at the highest moment of the run, its workers included."""
-        return self.base_bytes + self.total_bytes + self.mapped_bytes + self.transient_bytes + sum(self.workers)
+        """Resident memory at the highest moment of the run, its workers on this machine included."""
+        workers = 0 if self.apart else sum(self.workers)
+        return self.base_bytes + self.total_bytes + self.mapped_bytes + self.transient_bytes + workers
 
     @property
     def limit_bytes(self) -> int:
@@ -68,8 +71,8 @@ class Plan:
 
     @property
     def worker_budgets(self) -> Sequence[int]:
-        """Private bytes that each worker may have: what is planned for it, and what the run leaves of its budget."""
-        left = max(0, self.budget_bytes - self.needed_bytes)
+        """Private bytes that each worker may have: what is planned, and what the run leaves of its budget here."""
+        left = 0 if self.apart else max(0, self.budget_bytes - self.needed_bytes)
         return [planned + left for planned in self.workers]
 
     @property
@@ -86,6 +89,7 @@ class Plan:
             "transients": dict(self.transients),
             "base_bytes": self.base_bytes,
             "workers": list(self.workers),
+            "apart": self.apart,
             "mapped": dict(self.mapped),
             "needed_bytes": self.needed_bytes,
             "limit_bytes": self.limit_bytes,

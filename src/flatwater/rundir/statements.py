@@ -173,6 +173,7 @@ def _plan_of(found: Mapping[str, Any]) -> Plan:
         budget=_maybe(found, "budget_bytes"),
         suggestions=tuple(suggestions),
         workers=[_whole({"workers": each}, "workers") for each in workers],
+        apart=found.get("apart") is True,
         mapped=_sizes(found, "mapped") if "mapped" in found else {},
     )
 

@@ -104,7 +104,7 @@ class Contract:
             limit=int(STOP_SHARE * self.plan.budget_bytes),
             # What workers compute is not in this process's CPU seconds: nothing is said of how fast a run with them is.
             rates={}
-            if self.elsewhere()
+            if self.plan.workers
             else {name: e.steps / e.cpu_seconds for name, e in efforts.items() if e.cpu_seconds > 0},
         )
         return statement, self.monitor.observe(reading)

@@ -48,6 +48,7 @@ def planned(
     config: RunConfig,
     device: torch.device,
     workers: Sequence[int] = (),
+    apart: bool = False,
     mapped: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """The plan of a run.
@@ -58,6 +59,7 @@ def planned(
         config: its budget is the run's.
         device: where the run will compute: its memory is what counts.
         workers: bytes of the state of each process that computes besides.
+        apart: whether those are on other machines.
         mapped: bytes by path of what no process has for itself.
 
     Raises:
@@ -74,6 +76,7 @@ def planned(
         limits=device_limits(device),
         budget=config.budget_bytes,
         workers=[WORKER_BYTES + held + highest for held in workers],
+        apart=apart,
         mapped=mapped,
     )
 

@@ -169,7 +169,7 @@ class Recorder:
     def waiting(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
         """Whether threads wait for cores; of a process that waits for a device or for workers nothing is said."""
         composed = self.composed
-        if composed.device.type != "cpu" or composed.elsewhere():
+        if composed.device.type != "cpu" or composed.plan.workers:
             return []
         spent = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
         seconds, cpu_seconds = sum(each.seconds for each in spent), sum(each.cpu_seconds for each in spent)

@@ -13,7 +13,7 @@ from flatwater.trainers.erl.config import ErlConfig, replay_capacity
 class ErlRunConfig(RunConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
-    open_ended: ClassVar = RunConfig.open_ended | {"workers", "from_run"}
+    open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "from_run"}
 
     trainer: Literal["erl"] = "erl"
     """What the run trains, so that `flatwater resume` knows."""
@@ -26,6 +26,9 @@ class ErlRunConfig(RunConfig, ErlConfig):
     workers: Workers = 1
     """Processes that compute, each with `threads` threads of its own; auto takes one for each core that is free at the
     start. Any number gives the same run. More processes than tiles of members have nothing to do."""
+    cluster: str | None = None
+    """Ray cluster whose machines the workers compute on: auto for the one that this machine belongs to, or its address.
+    Needs the extra `ray`. Left out: this machine."""
     panel: str | None = None
     """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that comes with Flatwater."""
 
@@ -44,6 +47,8 @@ class ErlRunConfig(RunConfig, ErlConfig):
             with_workers = f"with workers = {self.workers}, which compute on the CPU. Use --workers 1"
             require(self.device == "cpu", "device", self.device, f"cpu {with_workers}")
             require(self.replay.windows == "rows", "replay.windows", self.replay.windows, f"rows {with_workers}")
+        alone = "left out with one worker. Give --workers, or --cluster '' at a resume"
+        require(not self.cluster or self.workers != 1, "cluster", self.cluster, alone)
         own, chosen = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
         if not own.noisy:
             refuse_given(self.exploration, "exploration", f"with {chosen}, which adds no noise. Choose 'ddpg' or 'td3'")

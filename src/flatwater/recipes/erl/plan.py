@@ -17,7 +17,8 @@ from flatwater.panel.panel import Panel
 from flatwater.panel.splits import check_episode, split_days
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.market import can_be_mapped
-from flatwater.runs.planning import META, Alternative, planned, suggested
+from flatwater.recipes.erl.workers import places
+from flatwater.runs.planning import META, WORKER_BYTES, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.config import replay_capacity
 from flatwater.trainers.erl.crew import Here
@@ -50,24 +51,38 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     owners = {path: size for path, size in owners.items() if path not in mapped}
     workers = [
         sum(nbytes(build_erl(replace(setup, share=span), run.market)).values()) - sum(mapped.values())
-        for span in dealt(setup, config.workers)
+        for span in dealt(setup, config)
     ]
-    plan = planned(owners, lambda: transients(setup, run), config=config, device=device, workers=workers, mapped=mapped)
+    plan = planned(
+        owners,
+        lambda: transients(setup, run),
+        config=config,
+        device=device,
+        workers=workers,
+        apart=bool(config.cluster),
+        mapped=mapped,
+    )
     if plan.fits:
         return plan
     smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, panel)[1]))
     return replace(plan, suggestions=tuple(smaller))
 
 
-def dealt(setup: Setup, workers: int | str) -> list[Span]:
+def dealt(setup: Setup, config: ErlRunConfig) -> list[Span]:
     """The members of each worker; empty where this process computes alone.
 
     Args:
         setup: of the whole population.
-        workers: as `ErlRunConfig.workers`.
+        config: says how many workers, and where.
+
+    Raises:
+        ConfigError: Ray is not installed.
+        RunError: there is no such cluster.
     """
-    tiles = setup.tiles
-    found = shares(len(tiles), workers if isinstance(workers, int) else free_cores())
+    tiles, workers = setup.tiles, config.workers
+    if not isinstance(workers, int):
+        workers = places(config, WORKER_BYTES) if config.cluster else free_cores()
+    found = shares(len(tiles), workers)
     return [(tiles[low][0], tiles[high - 1][1]) for low, high in found] if len(found) > 1 else []
 
 

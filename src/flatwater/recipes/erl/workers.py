@@ -7,6 +7,7 @@ market. They are sent when they have changed, so a worker may die at any moment 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Members
-from flatwater.cluster.processes import Worker
+from flatwater.cluster.asking import Worker
+from flatwater.cluster.processes import Process
 from flatwater.cluster.share import shares
-from flatwater.errors import RunError
+from flatwater.errors import ConfigError, RunError
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.replay.rows import RowReplay, Transitions
@@ -146,8 +148,8 @@ class Workers:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes now."""
-        return [worker.pid for worker in self._workers]
+        """Of the processes now, as far as they are on this machine."""
+        return [pid for worker in self._workers if (pid := worker.pid) is not None]
 
     def learn_(self) -> None:
         """All shares at once; draws that depend on errors wait for those of all."""
@@ -217,17 +219,24 @@ class Workers:
     def _ready_(self) -> None:
         """Every worker runs, and knows the run as it is."""
         if not self._workers:
-            said = versions()
-            self._workers = [
-                Worker(n, DESK, Assignment(self._config, span, self._fingerprint, said), self._prepare_, budget)
-                for n, (span, budget) in enumerate(zip(self.spans, self._budgets, strict=True))
-            ]
+            self._workers = [self._worker(number) for number in range(len(self.spans))]
             for worker in self._workers:
                 worker.take()
         if self._stale:
             for worker in self._workers:
                 self._load_(worker)
             self._stale = False
+
+    def _worker(self, number: int) -> Worker:
+        config, budget = self._config, self._budgets[number]
+        return Worker(
+            number,
+            DESK,
+            Assignment(config, self.spans[number], self._fingerprint, versions()),
+            prepare=self._prepare_,
+            open_desk=(lambda: on_ray().Actor(config.threads, budget)) if config.cluster else Process,
+            budget=budget,
+        )
 
     def _ask_all(self, name: str, *given: object) -> list[Any]:
         for worker in self._workers:
@@ -259,6 +268,33 @@ class Workers:
         columns = {name: column[at].numpy() for name, column in columns_of(replay)}
         worker.ask("experience", at.numpy(), columns, weights_of(replay), replay.appended)
         self._appended[worker.number] = replay.appended
+
+
+def on_ray() -> ModuleType:
+    """What knows Ray.
+
+    Raises:
+        ConfigError: Ray is not installed.
+    """
+    try:
+        from flatwater.cluster import on_ray  # noqa: PLC0415  (an extra)
+    except ImportError as absent:
+        raise ConfigError("cluster: needs Ray, which is not installed: pip install 'flatwater[ray]'") from absent
+    return on_ray
+
+
+def places(config: ErlRunConfig, memory: int) -> int:
+    """Workers of so many bytes that the configuration's cluster has room for.
+
+    Raises:
+        ConfigError: Ray is not installed.
+        RunError: there is no such cluster.
+    """
+    assert config.cluster  # noqa: S101  (who asks has one)
+    ray = on_ray()
+    ray.connect(config.cluster)
+    room: int = ray.places(max(1, config.threads), memory)
+    return room
 
 
 def rows_of(learner: Members) -> Iterator[tuple[str, Tensor]]:
