@@ -155,3 +155,13 @@ def test_intervals_are_seen_whole() -> None:
     low, high = axes.get_ylim()
     assert low < -3
     assert high > 2
+
+
+@pytest.mark.parametrize("top", [1.75, 4000.0])
+def test_a_logarithmic_axis_has_several_marks_within_its_range(top: float) -> None:
+    line = Line(name="a", x=[1, 2], y=[0.6, top], colour="--ink")
+    chart = Chart(title="a", marks=[line], y=Axis(kind="log"))
+    (axes,) = Drawn([[chart]]).axes_of
+    low, high = axes.get_ylim()
+    assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 4
+    assert ("dtick" in for_plotly(chart)["layout"]["yaxis"]) == (top > 1000)

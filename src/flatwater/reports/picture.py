@@ -34,6 +34,7 @@ POINTS = 72.0
 MOST_LETTERS = 30
 LETTER, SYMBOL = 4.7, 8
 """Points of a letter in a legend, and the letters that a name's symbol takes."""
+DECADE = 10.0
 EDGE = 0.02
 """Part of the rounds that is left free at both ends, so that dots are whole."""
 SYMBOLS = {"circle": "o", "up": "^", "down": "v"}
@@ -261,7 +262,8 @@ def _axis(axes: Axes, given: Axis, name: str) -> None:
         return
     if given.kind == "log":
         (axes.set_xscale if name == "x" else axes.set_yscale)("log")
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        low, high = axes.dataLim.intervaly if name == "y" else axes.dataLim.intervalx
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > DECADE * low > 0 else MaxNLocator(6))
         axis.set_minor_formatter(NullFormatter())
     elif given.kind == "round":
         axis.set_major_locator(MaxNLocator(integer=True))

@@ -13,6 +13,8 @@ from flatwater.reports.chart import Axis, Band, Bars, Chart, Dots, Line, Mark, S
 
 FEW = 8
 """Rounds of which each has its own mark on the axis."""
+DECADES = 10.0
+"""Values that differ by more than this factor have a mark for each power of ten on a logarithmic axis."""
 SYMBOLS = {"circle": "circle", "up": "triangle-up", "down": "triangle-down"}
 DAY = 86_400_000
 """Milliseconds, in which plotly.js measures a span of dates."""
@@ -24,9 +26,10 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
     """The chart as the browser gets it."""
     traces = [_closed(mark, trace) for mark in chart.marks for trace in _traces(mark, chart)]
     lying = [mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.across)]
+    above = [value for mark in chart.marks if isinstance(mark, Line) for value in finite(mark.y) if value and value > 0]
     layout = {
         "xaxis": _axis(chart.x),
-        "yaxis": _axis(chart.y),
+        "yaxis": _axis(chart.y, decades=max(above, default=1.0) > DECADES * min(above, default=1.0)),
         "hovermode": "closest" if len(lying) == len(chart.marks) or chart.y.rows else "x unified",
         "barmode": _barmode(chart.marks),
         "bargap": 0.12 if chart.x.kind == "round" else 0.3,
@@ -152,7 +155,7 @@ def _upright(place: object) -> dict[str, Any]:
     return {"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1, "line": line, "opacity": 0.35}
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
+def _axis(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {"ticksuffix": axis.unit} if axis.unit else {}
     if axis.title:
         found["title"] = {"text": axis.title}
@@ -171,7 +174,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     elif axis.kind == "date":
         found["type"] = "date"
     elif axis.kind == "log":
-        found |= {"type": "log", "dtick": 1}
+        found |= {"type": "log"} | ({"dtick": 1} if decades else {})
     return found
 
 

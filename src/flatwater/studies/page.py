@@ -132,7 +132,7 @@ def folds_chart(study: StudyRecords) -> Chart:
         x=Axis(rows=at),
         y=Axis(unit="%", zero=True),
         height=280,
-        weight=3,
+        weight=1.6,
     )
 
 
