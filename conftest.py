@@ -26,7 +26,8 @@ def enter_empty_folder(namespace: dict[str, Any]) -> None:
     os.chdir(namespace["left"]["folder"])
     os.environ["XDG_CACHE_HOME"] = str(Path.cwd() / ".cache")
     os.environ[ADDED] = "-p no:importnb"
-    Path("examples").symlink_to(Path(__file__).parent / "examples")
+    for name in ("examples", "benchmarks"):
+        Path(name).symlink_to(Path(__file__).parent / name)
 
 
 def leave_folder(namespace: dict[str, Any]) -> None:

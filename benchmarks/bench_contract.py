@@ -8,8 +8,8 @@ Parts:
   cost       CPU seconds of a run at S with the contract over those without it, in pairs: 1.01 or less. The contract's
              own CPU seconds, counted inside the run, stand beside it: on a noisy machine they are the sharper number.
   flat       five recipes x three seeds, 60 generations each: no finding.
-  windows    replay.windows = stored: verdict filling, its plateau within 2 % of the truth, and the round in which the
-             budget is reached, forecast within 10 %.
+  windows    windows stored whole (`stored_windows.py`): verdict filling, its plateau within 2 % of the truth, and the
+             round in which the budget is reached, forecast within 10 %.
 
 Every run is a fresh process. Exits with 1 where a claim fails.
 """
@@ -28,6 +28,7 @@ from contract_runs import count_contract_, recipes, trained, windows_config, wit
 from fresh import run_fresh
 from parts import measured, told
 from sizes import config_of
+from stored_windows import store_windows_
 
 from flatwater.recipes.erl import run as erl_run
 from flatwater.state.tree import nbytes
@@ -55,6 +56,7 @@ def in_process(part: str, argument: str) -> dict[str, Any]:
         if part == "explained":
             return trained(config_of("S", rounds=EXPLAINED_ROUNDS), folder)
         if part == "windows":
+            store_windows_()
             return trained(windows_config(), folder)
         setup, _, seed = argument.partition(":")
         return trained(replace(recipes()[setup], seed=int(seed)), folder)

@@ -51,14 +51,14 @@ def recipes() -> dict[str, ErlRunConfig]:
 
 
 def windows_config() -> ErlRunConfig:
-    """A run whose replay stores windows and reaches its budget long before it is full."""
+    """A run that, where its replay stores windows (`stored_windows.py`), reaches its budget long before it is full."""
     return replace(
         small(),
         rounds=WINDOW_ROUNDS,
         panel="synthetic:40x500",
         budget=WINDOW_BUDGET,
         start_over_budget=True,
-        replay=RowReplayConfig(generations=4, warmup=200, windows="stored"),
+        replay=RowReplayConfig(generations=4, warmup=200),
     )
 
 

@@ -217,7 +217,6 @@ def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_mor
     ("changes", "told"),
     [
         ({"device": "cuda"}, "device = 'cuda': must be cpu with workers = 2"),
-        (KINDS["sac"] | {"replay": {"windows": "stored"}}, "replay.windows = 'stored': must be rows with workers = 2"),
     ],
 )
 def test_what_workers_cannot_do_is_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_transition_of_108_instruments_takes_882_bytes() -> None:
     )
     tensors = [leaf.value for leaf in leaves(planned) if isinstance(leaf.value, torch.Tensor)]
     assert sum(tensor.nbytes for tensor in tensors) == 882 * capacity
-    assert sum(nbytes(planned).values()) - 882 * capacity == 4 * 8  # `appended`, and three fields that are None
+    assert sum(nbytes(planned).values()) - 882 * capacity == 3 * 8  # `appended`, and two fields that are None
 
 
 def test_the_account_block_and_priorities_cost_what_they_say() -> None:

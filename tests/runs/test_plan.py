@@ -39,7 +39,6 @@ def variants() -> dict[str, dict[str, object]]:
         "td3": {"learner": td3, "replay": replay},
         "sac": {"learner": LearnerConfig(algorithm="sac", sac=SACConfig(**small)), "replay": replay},
         "prioritised": {"learner": ddpg, "replay": replace(replay, prioritised=True)},
-        "stored windows": {"learner": ddpg, "replay": replace(replay, windows="stored")},
         "ddpg, bf16 and compiled": {"learner": replace(ddpg, autocast="bf16", compile=True), "replay": replay},
     }
 
@@ -119,22 +118,21 @@ def test_the_table_fits_and_names_owners_limits_and_budget(tiny: list[str], caps
 def test_what_does_not_fit_exits_with_3_and_says_what_to_change(
     replayed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [*replayed, "--replay.windows", "stored", "--replay.generations", "300", "--budget", "300MiB"]
+    options = [*replayed, "--replay.generations", "200000", "--budget", "300MiB"]
     assert main(["plan", "erl", *options]) == 3
     said = capsys.readouterr().out
     assert "it does not fit" in said
-    assert "replay.windows = rows: replay would take" in said
+    assert "replay.generations = 100000: replay would take" in said
     run = tmp_path / "run"
     assert main(["train", "erl", *options, "--run", str(run)]) == 3
-    assert "replay.windows = rows: replay would take" in capsys.readouterr().err
+    assert "replay.generations = 100000: replay would take" in capsys.readouterr().err
     assert not run.exists() or not any(run.iterdir())
 
 
-@pytest.mark.parametrize("windows", ["rows", "stored"])
 def test_what_the_system_refuses_is_told_with_owners_and_remedy(
-    replayed: list[str], windows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    replayed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--replay.windows", windows, "--replay.generations", "5000000000", "--start-over-budget"]
+    options = ["--replay.generations", "5000000000", "--start-over-budget"]
     assert main(["train", "erl", *replayed, *options, "--run", str(tmp_path / "run")]) == 3
     assert "the system refuses" in capsys.readouterr().err
 

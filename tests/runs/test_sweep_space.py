@@ -29,14 +29,14 @@ def test_every_form_is_read() -> None:
         log = true
         [learner.ddpg]
         updates = {low = 10, high = 50, step = 20}
-        [replay]
-        windows.choices = ["rows", "stored"]
+        [learner]
+        autocast.choices = ["off", "bf16"]
         """
     ) == {
         "observation_features": Choices((["close"], ["close", "rsi"])),
         "learner.ddpg.noise": Range(low=0.01, high=1.0, log=True, whole=False),
         "learner.ddpg.updates": Range(low=10, high=50, step=20, whole=True),
-        "replay.windows": Choices(("rows", "stored")),
+        "learner.autocast": Choices(("off", "bf16")),
     }
 
 
@@ -94,8 +94,8 @@ def test_the_space_of_another_kind_of_run_is_checked_against_its_own_configurati
             "[learner.ddpg.noise]\nlow = 'a'\nhigh = 1",
             r"\[learner\.ddpg\.noise\] low = 'a': must be a number, not text",
         ),
-        ("[replay.windows]\nlow = 1\nhigh = 2", r"\[replay\.windows\]: is not a number"),
-        ("[replay.windows]\nchoices = ['row']", r"\[replay\.windows\] choices\[0\] = 'row': must be one of"),
+        ("[learner.autocast]\nlow = 1\nhigh = 2", r"\[learner\.autocast\]: is not a number"),
+        ("[learner.autocast]\nchoices = ['bf17']", r"\[learner\.autocast\] choices\[0\] = 'bf17': must be one of"),
         ("[net.hidden]\nchoices = []", r"\[net\.hidden\] choices = \[\]: must be a list of one or more"),
         ("[net.hidden]\nchoices = [8, 16, 8]", r"\[net\.hidden\] choices\[2\] = 8: stands there twice"),
         ("[net.hidden]\nchoices = [8]\nlow = 2", r"\[net\.hidden\] low: cannot stand beside choices"),

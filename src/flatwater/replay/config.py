@@ -1,7 +1,5 @@
 """How much experience is kept, and how it is drawn."""
 
-from typing import Literal
-
 from flatwater.config.bounds import Number, Share
 from flatwater.config.declare import config
 from flatwater.errors import require
@@ -34,12 +32,16 @@ class ReplayConfig(DrawConfig):
         require(self.warmup <= capacity, "replay.warmup", self.warmup, f"1 to replay.capacity ({capacity})")
 
 
-@config(table="replay")
+REMOVED = {
+    "windows": "A transition names its row of the panel, as with `rows`, since November 2026. Remove the line; "
+    "benchmarks/stored_windows.py does what `stored` did."
+}
+"""Settings of the replay of rows that there were."""
+
+
+@config(table="replay", removed=REMOVED)
 class RowReplayConfig(DrawConfig):
     """One replay of panel rows shared by the whole population."""
 
     generations: Number = 4
     """Generations of transitions kept, however many members play them. Allocated once; the oldest are overwritten."""
-    windows: Literal["rows", "stored"] = "rows"
-    """rows: a transition names the panel row of its day, and its windows are gathered when it is drawn. stored: copy
-    both windows of every transition, as many programs do; the same numbers in a thousand times the memory."""

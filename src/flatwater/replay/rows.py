@@ -12,8 +12,7 @@ from torch import Tensor
 from flatwater.errors import require
 from flatwater.replay.config import RowReplayConfig
 from flatwater.replay.priority import Priorities, build_priorities, draw_prioritised, enter_
-from flatwater.replay.windows import StoredWindows, build_windows
-from flatwater.state.tree import derived, state
+from flatwater.state.tree import state
 
 
 @state
@@ -34,8 +33,6 @@ class RowReplay:
     account: Float[Tensor, "C K 3"] | None
     """The account block of the day, where it is part of the observation."""
     priorities: Priorities | None
-    windows: StoredWindows | None = derived()
-    """Copies of the windows, where they are asked for (`replay.stored`)."""
     appended: int = 0
     """Transitions ever appended. The next one lands on position `appended % capacity`."""
 
@@ -73,7 +70,6 @@ def build_rows(
     instruments: int,
     account: bool,
     device: torch.device,
-    window: tuple[int, int, int] | None = None,
 ) -> RowReplay:
     """An empty ring for transitions of `instruments` investable columns.
 
@@ -83,7 +79,6 @@ def build_rows(
         instruments: K.
         account: whether the account block is part of the observation.
         device: where the ring lies.
-        window: columns, days and features of an observation, where `config.windows` asks for copies of them.
     """
 
     def filled(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -101,7 +96,6 @@ def build_rows(
         priorities=(
             build_priorities(capacity, device, alpha=config.alpha, beta=config.beta) if config.prioritised else None
         ),
-        windows=build_windows(capacity, window, device) if config.windows == "stored" and window else None,
     )
 
 
@@ -119,11 +113,10 @@ def append_(
     terminated: Tensor,
     member: Int[Tensor, "B"],
     account: Float[Tensor, "B K 3"] | None,
-) -> Int[Tensor, "B"]:
+) -> None:
     """Write one day of B episodes in lock-step over the oldest transitions.
 
-    The next call appends the following day of the same episodes in the same order, until they terminate. Returns the
-    ring positions that were written.
+    The next call appends the following day of the same episodes in the same order, until they terminate.
     """
     capacity, b = len(replay.row), len(row)
     require(2 * b <= capacity, "capacity", capacity, f"at least {2 * b}, two days of the {b} episodes played")
@@ -144,7 +137,6 @@ def append_(
     if replay.priorities is not None:
         enter_(replay.priorities, at)
     replay.appended += b
-    return at
 
 
 def draw(replay: RowReplay, shape: tuple[int, ...], rng: torch.Generator) -> tuple[Tensor, Tensor | None]:

@@ -121,7 +121,6 @@ ELSEWHERE = {
     "threads": "may change the last bits, or nothing",
     "budget": "tests/runs/test_budget.py and test_plan.py",
     "start_over_budget": "tests/runs/test_plan.py",
-    "replay.windows": "same numbers, more memory; tests/runs/test_stored_windows.py",
     "learner.compile": "same numbers, faster; tests/algorithms and benchmarks",
     "checkpoints.keep": "tests/checkpoints",
     "checkpoints.keep_every": "tests/checkpoints",

@@ -46,7 +46,6 @@ class ErlRunConfig(RunConfig, ErlConfig):
         if self.workers != 1:
             with_workers = f"with workers = {self.workers}, which compute on the CPU. Use --workers 1"
             require(self.device == "cpu", "device", self.device, f"cpu {with_workers}")
-            require(self.replay.windows == "rows", "replay.windows", self.replay.windows, f"rows {with_workers}")
         alone = "left out with one worker. Give --workers, or --cluster '' at a resume"
         require(not self.cluster or self.workers != 1, "cluster", self.cluster, alone)
         own, chosen = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"

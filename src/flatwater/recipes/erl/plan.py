@@ -124,8 +124,6 @@ def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     """What may make the largest owners smaller."""
     replay, learner, net = config.replay, config.learner, config.net
     in_hindsight = learns_from_outcomes(config)
-    if replay.windows == "stored" and not in_hindsight:
-        yield "replay.windows = rows", "replay", replace(config, replay=replace(replay, windows="rows"))
     half = replay.generations // 2
     if half and replay_capacity(config) * half >= replay.warmup * replay.generations and not in_hindsight:
         yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))

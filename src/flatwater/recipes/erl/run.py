@@ -21,7 +21,6 @@ from flatwater.recipes.erl.result import as_json, write_holdout, write_result
 from flatwater.recipes.erl.score import Contest, Score, score_champion
 from flatwater.recipes.erl.successor import take_over_
 from flatwater.recipes.erl.workers import Workers, places
-from flatwater.replay.stored import refill_
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
@@ -88,11 +87,6 @@ class ErlRun(Run):
         """Take over the members of another run, where one is named."""
         if self.config.from_run is not None:
             take_over_(self.trainer.run.learner, self, Path(self.config.from_run))
-
-    def rebuild_(self) -> None:
-        """Fill stored windows from the panel."""
-        if self.trainer.run.replay is not None:
-            refill_(self.trainer.run.replay, self.trainer.run.market.observations)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Everything wrong with the generation."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -137,27 +136,16 @@ def micro_batch(
 
 def observe(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
     """What was seen at ring positions `at`, in the run's buffer."""
-    copies = source.replay.windows
-    return _observed(source, at, at, None if copies is None else copies.seen, source.buffers.seen)
+    return _observed(source, at, source.buffers.seen)
 
 
 def observe_next(source: Source, at: Int[Tensor, "P B"]) -> MarketObs:
     """What followed on ring positions `at`, in the run's other buffer."""
-    copies, day = source.replay.windows, source.replay.following[at].long()
-    return _observed(source, at, day, None if copies is None else copies.following, source.buffers.following)
+    return _observed(source, source.replay.following[at].long(), source.buffers.following)
 
 
-def _observed(
-    source: Source,
-    at: Int[Tensor, "P B"],
-    day: Int[Tensor, "P B"],
-    copies: Float[Tensor, "C N W F"] | None,
-    buffer: Float[Tensor, "R N W F"],
-) -> MarketObs:
-    """The windows of the transitions that acted on `day`, rebuilt from the panel; or the copies kept with `at`."""
+def _observed(source: Source, at: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
+    """The windows of the days on which the transitions at `at` acted, gathered from the panel."""
     replay = source.replay
-    if copies is None:
-        seen = windows(source.observations, replay.row[day].long(), source.context, out=buffer)
-    else:
-        seen = torch.index_select(copies, 0, at.flatten(), out=buffer[: at.numel()]).view(*at.shape, *copies.shape[1:])
-    return MarketObs(seen, None if replay.account is None else replay.account[day])
+    seen = windows(source.observations, replay.row[at].long(), source.context, out=buffer)
+    return MarketObs(seen, None if replay.account is None else replay.account[at])

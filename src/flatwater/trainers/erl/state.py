@@ -127,14 +127,13 @@ def build_erl(setup: Setup, market: Market) -> Erl:
 
 
 def _replay(setup: Setup, market: Market) -> RowReplay:
-    config, (columns, _, features) = setup.config, market.observations.shape
+    config = setup.config
     return build_rows(
         config.replay,
         capacity=replay_capacity(config),
         instruments=len(market.investable),
         account=config.env.account_observation,
         device=setup.device,
-        window=(columns, config.env.episode.context, features),
     )
 
 

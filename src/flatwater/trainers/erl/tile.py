@@ -18,7 +18,6 @@ from flatwater.envs.trading.results import episode_summary
 from flatwater.envs.trading.simulator import Simulator
 from flatwater.panel.splits import Days
 from flatwater.replay.rows import Transitions, append_
-from flatwater.replay.stored import store_
 from flatwater.state.random import stream
 from flatwater.trainers.erl.explore import explorer
 from flatwater.trainers.erl.play import Moment, Slices, draw_slices, slices_in
@@ -143,7 +142,7 @@ def remember_(setup: Setup, run: Erl, played: Transitions, span: Span) -> None:
     member = torch.arange(*span, device=setup.device).repeat_interleave(each)
     for day in range(len(played.row)):
         row, terminated = played.row[day, : len(member)], played.terminated[day, : len(member)]
-        at = append_(
+        append_(
             replay,
             row=row,
             action=played.action[day, : len(member)],
@@ -152,8 +151,6 @@ def remember_(setup: Setup, run: Erl, played: Transitions, span: Span) -> None:
             member=member,
             account=None if played.account is None else played.account[day, : len(member)],
         )
-        if replay.windows is not None:
-            store_(replay.windows, run.market.observations, at=at, row=row, terminated=terminated)
 
 
 def lowest_mean(values: Float[Tensor, "P S"], setup: Setup) -> Float[Tensor, "P"]:
