@@ -146,7 +146,29 @@ class Endless(Walk):
         return (*answer[:2], False, *answer[3:])
 
 
-@pytest.mark.parametrize("make", [Walk, FillsOnce])
+class Masked(Walk):
+    """One of three actions is illegal in turn, or one of each of two lists; the info says which."""
+
+    def __init__(self, mask: Any = None, *, lists: bool = False, steps: bool = True) -> None:
+        super().__init__()
+        self.mask, self.lists, self.steps = mask, lists, steps
+        self.action_space = spaces.MultiDiscrete([3, 3]) if lists else spaces.Discrete(3)
+
+    def info(self) -> dict[str, Any]:
+        one = (np.arange(3) != self.days % 3).astype(np.int8)
+        mask = (one, one) if self.lists else one
+        return {"action_mask": mask if self.mask is None else self.mask}
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        return super().reset(seed=seed, options=options)[0], self.info()
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict]:
+        assert self.mask is not None or not self.steps or (np.asarray(action) != self.days % 3).all(), "illegal"
+        answer = super().step(np.full(2, np.mean(action) - 1))
+        return *answer[:4], self.info() if self.steps else {}
+
+
+@pytest.mark.parametrize("make", [Walk, FillsOnce, Masked, lambda: Masked(lists=True)])
 def test_a_good_env_has_no_findings(make: Any) -> None:
     assert check_env_conformance(make) == []
 
@@ -177,6 +199,10 @@ def seen(at: Any, days: Any = 1) -> dict[str, Any]:
         (lambda: Answers(info=None), ["step() returned tuple of 5: must be observation, reward"]),
         (OldReset, ["reset() returned dict: must be an observation and an info dict"]),
         (OldStep, ["step() returned tuple of 4: must be observation, reward, terminated, truncated"]),
+        (lambda: Masked(np.zeros(3)), ["The action_mask leaves nothing to choose in an episode that goes on"]),
+        (lambda: Masked(np.array([1, 2, 0])), ["The action_mask has other numbers than 0 (illegal) and 1 (legal)"]),
+        (lambda: Masked(np.ones(4)), ["The action_mask has 4 numbers: must be 3, one an action"]),
+        (lambda: Masked(steps=False), ["The action_mask is missing from the info of a step"]),
         (Endless, ["An episode was not over after 200 steps"]),
         (lambda: UsesGlobal(random.random), ["The global generator of random was used"]),
         (lambda: UsesGlobal(np.random.rand), ["The global generator of numpy.random was used"]),

@@ -70,6 +70,31 @@ class Tokens(Corridor):
         return shown
 
 
+class Doors(Corridor):
+    """The corridor with a third action, two cells at once from every other cell. A mask says what is legal."""
+
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        seen, _ = super().reset(seed=seed, options=options)
+        return seen, {"action_mask": self.mask()}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.mask()[action], f"{action} is illegal in cell {self.at}"
+        self.at, self.age = min(5, self.at + (-1, 1, 2)[action]), self.age + 1
+        return self.seen(), float(self.at == 5) - 0.1, self.at == 5, self.age >= 12, {"action_mask": self.mask()}
+
+    def mask(self) -> Any:
+        return np.array([self.at > 0, self.at < 5, self.at < 5 and self.at % 2 == 0], np.int8)
+
+
+class Forgetful(Doors):
+    """Its mask is in what reset returns alone."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return *super().step(action)[:4], {}
+
+
 class Pairs:
     """A world of two agents: each is paid for naming the other's bit."""
 
@@ -97,3 +122,70 @@ class Pairs:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class Shifts:
+    """A world of two agents that choose from two lists; of the second, another place is illegal at each step.
+
+    The place after that pays. In odd episodes the second agent is over after two steps.
+    """
+
+    def __init__(self, envs: int) -> None:
+        self.spaces = Spaces(envs, 2, "vector", (4,), ("first", "second"), 6, choices=(2, 3), masked=True)
+        self.seeds, self.age = np.zeros(envs, np.int64), np.zeros(envs, np.int64)
+        self.legal = np.ones((envs, 2, 5), np.bool_)
+
+    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:
+        self.seeds[which], self.age[which] = seeds[which], 0
+        for env in np.flatnonzero(which):
+            self.show(env, obs, legal)
+
+    def step_(
+        self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, legal: Array
+    ) -> None:
+        for env in range(len(obs)):
+            over, place = self.over(env), self.place(env)
+            assert all(self.legal[env, a, 2 + actions[env, a, 1]] for a in range(2) if not over[a]), "illegal"
+            reward[env] = (actions[env, :, 1] == (place + 1) % 3) & ~over
+            self.age[env] += 1
+            terminated[env] = self.over(env)
+            truncated[env] = ~terminated[env] & (self.age[env] >= 6)
+            self.show(env, obs, legal)
+
+    def place(self, env: int) -> Array:
+        return (self.seeds[env] + self.age[env] + np.arange(2)) % 3
+
+    def over(self, env: int) -> Array:
+        return (np.arange(2) == 1) & (self.seeds[env] % 2 == 1) & (self.age[env] >= 2)
+
+    def show(self, env: int, obs: Array, legal: Array) -> None:
+        over, place = self.over(env), self.place(env)
+        self.legal[env] = True
+        self.legal[env, np.arange(2), 2 + place] = over
+        legal[env] = self.legal[env]
+        obs[env] = 0
+        obs[env, np.arange(2), place] = ~over
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Stuck(Shifts):
+    """After two steps nothing of the second list is legal."""
+
+    def show(self, env: int, obs: Array, legal: Array) -> None:
+        super().show(env, obs, legal)
+        legal[env, :, 2:] &= self.age[env] < 2
+
+
+class Careless:
+    """A teacher that does not look at the mask."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+
+    def begin_(self, which: Array) -> None: ...
+
+    def step_batch(self, obs: Array, actions_out: Array, legal: Array) -> None:
+        assert legal.shape == (*actions_out.shape, 3) == (*obs.shape[:2], 3)
+        actions_out[...] = 2

@@ -5,10 +5,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from flatwater.api import load
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import interface_of, main
+from flatwater.errors import ConfigError
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
 
@@ -23,6 +26,8 @@ ENVS = {
     "own choices": ("--env", "own_world:Locks"),
     "own tokens": ("--env", "own_world:Tokens", "--wrapped.form", "tokens", "--student.rows", "64"),
     "own world": ("--env", "own_world:Pairs"),
+    "own masks": ("--env", "own_world:Doors", "--student.memory", "4"),
+    "masks of lists": ("--env", "own_world:Shifts"),
     "with a memory": ("--env", "own_world:Pairs", "--student.memory", "8", "--learner.unroll", "4"),
 }
 
@@ -43,7 +48,7 @@ def train(run: str, rounds: int, *options: str) -> dict[str, object]:
     return found
 
 
-QUICK = ("own choices", "own tokens", "with a memory")
+QUICK = ("own choices", "own tokens", "with a memory", "own masks", "masks of lists")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +87,7 @@ def test_a_compiled_update_is_the_same_function(env: tuple[str, ...]) -> None:
     )
 
 
-@pytest.mark.parametrize("env", [ENVS["numbers"], ENVS["own tokens"], ENVS["with a memory"]])
+@pytest.mark.parametrize("env", [ENVS["numbers"], ENVS["own tokens"], ENVS["with a memory"], ENVS["own masks"]])
 def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
     config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *env]).settings()
     run = compose(config)
@@ -93,6 +98,8 @@ def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
     ("env", "rounds", "least"),
     [
         ("own_world:Corridor", 20, 0.9),
+        ("own_world:Doors", 20, 0.55),
+        ("own_world:Shifts", 20, 4.0),
         pytest.param("own_world:Locks", 30, 7.0, marks=pytest.mark.slow),
         pytest.param("own_world:Aim", 60, -1.5, marks=pytest.mark.slow),
         pytest.param("own_world:Pairs", 25, 4.5, marks=pytest.mark.slow),
@@ -118,3 +125,37 @@ def test_it_learns(env: str, rounds: int, least: float) -> None:
 def test_what_is_no_environment_is_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ppo", *TINY, "--env", env]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("own_world:Stuck", "leave agent 0 of environment 0 nothing to choose from list 1"),
+        ("own_world:Forgetful", "Forgetful: info['action_mask'] is missing: wanted are 3 numbers"),
+    ],
+)
+def test_masks_that_say_nothing_are_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "ppo", *TINY, "--env", env, "--run", "run"]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_teacher_that_shows_what_is_illegal_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("--envs", "2", "--block", "16", "--learner.minibatches", "1", "--evaluation.envs", "2", "--threads", "1")
+    world = ("--world", "own_world:Doors", "--teacher", "own_world:Careless")
+    assert main(["train", "teach", *small, *world, "--trackers", "--run", "run"]) == 2
+    assert "the teacher chose 2 from list 0 for agent 0" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_trained_policy_chooses_what_is_legal() -> None:
+    train("run", 1, *ENVS["masks of lists"])
+    policy = load("run")
+    obs, legal = np.eye(4, dtype=np.float32)[[0, 1, 2]], np.zeros((3, 5), np.bool_)
+    legal[:, [1, 2]] = True
+    legal[2, 4], legal[2, 2] = True, False
+    assert policy.act(obs, legal).tolist() == [[1, 0], [1, 0], [1, 2]]
+    policy.begin()
+    assert policy.act(obs[0], legal[2]).tolist() == [1, 2]
+    policy.begin()
+    with pytest.raises(ConfigError, match=r"legal = an array \[5\]: wanted is \[3, 5\]"):
+        policy.act(obs, legal[0])
+    assert main(["export", "run", "--to", "policy.onnx"]) == 2

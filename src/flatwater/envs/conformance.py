@@ -23,6 +23,8 @@ import torch
 
 Env = gymnasium.Env[Any, Any]
 _STEP_PARTS = 5
+_MASK = "action_mask"
+"""Where an info says which actions are legal, if there are any that are not."""
 _RESET_PARTS = 2
 _SMALL_BLOCK = 128
 """Bytes. Smaller blocks are not weighed, because torch 2.13 keeps some for each address at which it made a tensor. A
@@ -87,9 +89,10 @@ def _play(env: Env, episodes: int, seed: int, max_steps: int) -> _Record:
             return record
         _check_kept(kept, record)
         kept = _check_observation(env, answer[0], "reset()", record)
-        record.calls.append((kept[1], 0.0, False, False))
+        info, masked = answer[1], _MASK in answer[1]
+        record.calls.append((kept[1] + _digest(info.get(_MASK)), 0.0, False, False))
         for _ in range(max_steps):
-            step: Any = env.step(env.action_space.sample())
+            step: Any = env.step(_sample(env, info, record, masked=masked))
             if not (isinstance(step, tuple) and len(step) == _STEP_PARTS and isinstance(step[4], dict)):
                 record.find(
                     f"step() returned {_kind(step)}: must be observation, reward, terminated, truncated and an info."
@@ -97,7 +100,8 @@ def _play(env: Env, episodes: int, seed: int, max_steps: int) -> _Record:
                 return record
             _check_kept(kept, record)
             kept = _check_observation(env, step[0], "step()", record)
-            record.calls.append((kept[1], *_check_outcome(step, record)))
+            info = step[4]
+            record.calls.append((kept[1] + _digest(info.get(_MASK)), *_check_outcome(step, record)))
             if step[2] or step[3]:
                 break
         else:
@@ -114,6 +118,32 @@ def _check_observation(env: Env, observation: Any, call: str, record: _Record) -
         if isinstance(part, np.ndarray) and part.dtype.kind == "f" and not np.isfinite(part).all():
             record.find(f"{call} returned an observation{path} with NaN or infinity: no network survives it.")
     return observation, _digest(observation), call
+
+
+def _sample(env: Env, info: dict[str, Any], record: _Record, *, masked: bool) -> Any:  # noqa: ANN401
+    """An action, one of the legal ones where the info says which; notes what is wrong with what it says."""
+    space = env.action_space
+    sizes = [int(space.n)] if isinstance(space, gymnasium.spaces.Discrete) else []
+    sizes = [int(size) for size in space.nvec.ravel()] if isinstance(space, gymnasium.spaces.MultiDiscrete) else sizes
+    if not masked or not sizes:
+        return space.sample()
+    found = info.get(_MASK)
+    parts = found if isinstance(found, tuple | list) else (found,)
+    row = np.concatenate([np.ravel(part) for part in parts])
+    wrong = ""
+    if found is None:
+        wrong = "is missing from the info of a step that did not end the episode, where reset() gave one"
+    elif len(row) != sum(sizes):
+        wrong = f"has {len(row)} numbers: must be {sum(sizes)}, one an action"
+    elif not np.isin(row, (0, 1)).all():
+        wrong = "has other numbers than 0 (illegal) and 1 (legal)"
+    elif not all(part.any() for part in np.split(row, np.cumsum(sizes)[:-1])):
+        wrong = "leaves nothing to choose in an episode that goes on"
+    if wrong:
+        record.find(f"The {_MASK} {wrong}.")
+        return space.sample()
+    masks = tuple(part.astype(np.int8) for part in np.split(row, np.cumsum(sizes)[:-1]))
+    return space.sample(masks[0] if isinstance(space, gymnasium.spaces.Discrete) else masks)
 
 
 def _check_kept(kept: tuple[Any, str, str] | None, record: _Record) -> None:
@@ -198,12 +228,14 @@ def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
     """The global generators that move while reset and step run, in one episode."""
     env.action_space.seed(seed)
     before = _global_generators()
-    env.reset(seed=seed)
+    _, info = env.reset(seed=seed)
+    masked = _MASK in info
     used = {name for name, state in _global_generators().items() if state != before[name]}
     for _ in range(max_steps):
-        action = env.action_space.sample()
+        action = _sample(env, info, _Record(), masked=masked)
         before = _global_generators()
         step = env.step(action)
+        info = step[-1]
         used |= {name for name, state in _global_generators().items() if state != before[name]}
         if step[2] or step[3]:
             break

@@ -15,6 +15,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from flatwater.errors import RunError, require
+
 Array = np.ndarray[Any, Any]
 
 PADDING = 255
@@ -42,6 +44,22 @@ class Spaces:
     """Lowest and highest of each number of an action; None where actions are chosen."""
     choices: tuple[int, ...] | None = None
     """Lengths of the lists that an action chooses from at once; None where there is one list."""
+    masked: bool = False
+    """Whether not all that can be chosen may be: then the world is a `MaskedWorld`."""
+
+    def __post_init__(self) -> None:
+        """Numbers have bounds, and no masks."""
+        require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
+
+    @property
+    def lists(self) -> tuple[int, ...]:
+        """Lengths of the lists that are chosen from."""
+        return self.choices or (len(self.actions),)
+
+    @property
+    def legal(self) -> int:
+        """R, length of an agent's row of `legal`: one list after the other. 0 without masks."""
+        return sum(self.lists) if self.masked else 0
 
     @property
     def action_shape(self) -> tuple[int, ...]:
@@ -89,8 +107,29 @@ class World(Protocol):
         ...
 
 
+class MaskedWorld(Protocol):
+    """A world that says what may be chosen: `legal`, bool [E, A, R], to be written, as long as the lists together.
+
+    At least one of each list is legal, and all is for an agent that is over. What is illegal is never given to `step_`.
+    All else is as in a `World`.
+    """
+
+    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:
+        """Start an episode in some environments; the rows of the others are left alone, also those of `legal`."""
+        ...
+
+    def step_(  # noqa: PLR0917  (those of a `World`, and one more)
+        self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, legal: Array
+    ) -> None:
+        """One step of every environment; `legal` is of the next one."""
+        ...
+
+
 class Teacher(Protocol):
-    """What shows the agents what to do. One state for each environment, forgotten where an episode begins."""
+    """What shows the agents what to do. One state for each environment, forgotten where an episode begins.
+
+    In a `MaskedWorld` its `step_batch` is called with `legal` as a third argument; what it shows must be legal.
+    """
 
     def begin_(self, which: Array) -> None:
         """Forget the environments of `which`, bool [E]; called after their world has begun an episode."""
@@ -107,6 +146,55 @@ class Teacher(Protocol):
         ...
 
 
+def split_legal(spaces: Spaces, legal: Array) -> list[Array]:
+    """The masks of each list, [..., size]."""
+    return np.split(legal, np.cumsum(spaces.lists)[:-1], axis=-1)
+
+
+def any_legal(spaces: Spaces, legal: Array) -> Array:
+    """The first legal action of each agent, int64 [E, A] or [E, A, H]."""
+    first = [part.argmax(-1) for part in split_legal(spaces, legal)]
+    return first[0] if spaces.choices is None else np.stack(first, -1)
+
+
+def check_legal(spaces: Spaces, legal: Array) -> None:
+    """Refuse masks that leave an agent nothing.
+
+    Raises:
+        RunError: names the environment, the agent and the list.
+    """
+    for number, part in enumerate(split_legal(spaces, legal)):
+        if not (able := part.any(-1)).all():
+            env, agent = np.argwhere(~able)[0]
+            raise RunError(
+                f"the world's masks leave agent {agent} of environment {env} nothing to choose from list {number}: "
+                "wanted is one legal action of each list at least, and all of them where the agent is over"
+            )
+
+
+def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> None:
+    """Refuse actions that are illegal.
+
+    Args:
+        spaces: of the world.
+        legal: what may be done, [E, A, R].
+        actions: [E, A] or [E, A, H].
+        of: whose they are, for the error.
+
+    Raises:
+        RunError: names the environment, the agent and the action.
+    """
+    chosen = actions.reshape(*legal.shape[:2], -1)
+    for number, part in enumerate(split_legal(spaces, legal)):
+        fine = np.take_along_axis(part, chosen[..., number, None], -1)[..., 0]
+        if not fine.all():
+            env, agent = np.argwhere(~fine)[0]
+            raise RunError(
+                f"{of} chose {int(chosen[env, agent, number])} from list {number} for agent {agent} of environment "
+                f"{env}, which is illegal there"
+            )
+
+
 def described(spaces: Spaces) -> str:
     """One line: environments, agents, what they see, what they can do."""
     seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
@@ -115,6 +203,7 @@ def described(spaces: Spaces) -> str:
         done = f"actions of {len(spaces.actions)} numbers"
     elif spaces.choices is not None:
         done = f"actions of {len(spaces.choices)} choices ({_few(map(str, spaces.choices))})"
+    done += " with masks" if spaces.masked else ""
     agents = "1 agent" if spaces.agents == 1 else f"{spaces.agents} agents"
     return f"{spaces.envs} environments of {agents}, {seen}, {done}"
 

@@ -43,21 +43,27 @@ class _Stepped(Protocol):
 
 
 class RandomTeacher:
-    """A `Teacher` that knows nothing: any action, each as likely as the others; numbers uniform within their bounds."""
+    """A `Teacher` that knows nothing: any legal action, each as likely as the others; numbers uniform within bounds."""
 
     def __init__(self, world: World, rng: torch.Generator) -> None:
-        self._actions, self._rng = world.spaces.choices or (len(world.spaces.actions),), rng
+        self._lists, self._rng = world.spaces.lists, rng
         bounds = world.spaces.bounds
         self._bounds = None if bounds is None else torch.tensor(bounds).T
 
     def begin_(self, which: Array) -> None:
         """Nothing to forget."""
 
-    def step_batch(self, obs: Array, actions_out: Array) -> None:  # noqa: ARG002  (it does not look)
+    def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:  # noqa: ARG002  (it does not look)
         """Draw from the generator that it was given, on the CPU."""
         drawn = torch.from_numpy(actions_out)
-        if self._bounds is None:
-            for column, size in zip(drawn.view(-1, len(self._actions)).unbind(1), self._actions, strict=True):
+        columns = drawn.view(-1, len(self._lists)).unbind(1) if self._bounds is None else ()
+        if legal is not None:
+            clocks = torch.empty(legal.shape).exponential_(generator=self._rng)  # a race, as in `nets.actions`
+            race = (torch.from_numpy(legal) / clocks).flatten(0, 1).split_with_sizes(self._lists, 1)
+            for column, part in zip(columns, race, strict=True):
+                column.copy_(part.argmax(1))
+        elif self._bounds is None:
+            for column, size in zip(columns, self._lists, strict=True):
                 column.random_(size, generator=self._rng)
         else:
             low, high = self._bounds

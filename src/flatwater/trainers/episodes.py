@@ -5,12 +5,14 @@ since (`envs.world`), and so does a teacher's, so these are kept in the state tr
 plays them again, up to where they were, in a fraction of the time: nothing is learned on the way.
 """
 
+from typing import Any, cast
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.envs.world import Array, Spaces, Teacher, World
+from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, any_legal, check_legal
 from flatwater.errors import CheckpointError
 from flatwater.state.tree import state
 
@@ -52,12 +54,42 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
     )
 
 
-def begin_(world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array) -> None:
-    """Begin episodes in the environments of `which`, bool [E]; arguments as of `World.begin_`."""
-    world.begin_(which, seeds, obs)
+def begin_(
+    world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array, *, legal: Array | None = None
+) -> None:
+    """Begin episodes in the environments of `which`, bool [E]; arguments as of `World.begin_`, or `MaskedWorld.begin_`.
+
+    Raises:
+        RunError: an agent can do nothing.
+    """
+    _begin_(world, which, seeds, obs, legal)
     episodes.seeds.numpy()[which] = seeds[which]
     for leaf in (episodes.steps, episodes.over, episodes.returns):
         leaf.numpy()[which] = 0
+
+
+def _begin_(world: World, which: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
+    if legal is None:
+        world.begin_(which, seeds, obs)
+    else:
+        masked: MaskedWorld = cast("Any", world)
+        masked.begin_(which, seeds, obs, legal)
+        check_legal(world.spaces, legal[which])
+
+
+def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: Array | None) -> None:
+    if legal is None:
+        world.step_(actions, obs, *outcome)
+    else:
+        masked: MaskedWorld = cast("Any", world)
+        masked.step_(actions, obs, *outcome, legal)
+        check_legal(world.spaces, legal)
+
+
+def show_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
+    """Have a teacher write its actions; arguments as of `Teacher.step_batch`."""
+    given = () if legal is None else (legal,)
+    cast("Any", teacher).step_batch(obs, actions, *given)
 
 
 Outcome = tuple[Array, Array, Array]
@@ -70,13 +102,18 @@ def build_outcome(envs: int, agents: int) -> Outcome:
     return np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
 
 
-def step_(world: World, episodes: Episodes, actions: Array, obs: Array, outcome: Outcome) -> Array:
-    """Step every environment; arguments as of `World.step_`.
+def step_(
+    world: World, episodes: Episodes, actions: Array, obs: Array, outcome: Outcome, *, legal: Array | None = None
+) -> Array:
+    """Step every environment; arguments as of `World.step_`, or `MaskedWorld.step_`.
 
     Returns:
         bool [E]: where the episode ended with it.
+
+    Raises:
+        RunError: an agent can do nothing.
     """
-    world.step_(actions, obs, *outcome)
+    _step_(world, actions, obs, outcome, legal)
     reward, terminated, truncated = outcome
     steps, log = episodes.steps.numpy(), episodes.actions.numpy()
     log[steps, np.arange(len(steps))] = actions
@@ -89,7 +126,15 @@ def step_(world: World, episodes: Episodes, actions: Array, obs: Array, outcome:
 
 
 def count_(
-    world: World, episodes: Episodes, actions: Array, obs: Array, outcome: Outcome, *, done: Tensor, paid: Tensor
+    world: World,
+    episodes: Episodes,
+    actions: Array,
+    obs: Array,
+    outcome: Outcome,
+    *,
+    done: Tensor,
+    paid: Tensor,
+    legal: Array | None = None,
 ) -> Array:
     """Step every environment, of which one episode each counts; other arguments as of `step_`.
 
@@ -101,11 +146,12 @@ def count_(
         outcome: to be written.
         done: bool [E], environments whose episode has ended before: what they do is not counted.
         paid: [E * A], to which the rewards are added.
+        legal: to be written, in a world with masks.
 
     Returns:
         bool [E]: where an episode ended with it, so that it has to be begun again.
     """
-    ended = step_(world, episodes, actions, obs, outcome)
+    ended = step_(world, episodes, actions, obs, outcome, legal=legal)
     paid.add_(torch.from_numpy(outcome[0]).flatten() * done.logical_not().repeat_interleave(len(paid) // len(done)))
     done.logical_or_(torch.from_numpy(ended))
     return ended
@@ -125,11 +171,11 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     """
     steps, seeds, log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
     envs, agents = log.shape[1:3]
-    scratch = _Scratch(envs, agents)
+    scratch, spaces = _Scratch(envs, agents, world.spaces), world.spaces
     longest = int(steps.max())
 
     def begin(which: Array) -> None:
-        world.begin_(which, seeds, obs)
+        _begin_(world, which, seeds, obs, scratch.legal)
         if teacher is not None:
             teacher.begin_(which)
 
@@ -138,11 +184,14 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if ahead < longest and (starts := steps == ahead).any():
             begin(starts)
         if teacher is not None:
-            teacher.step_batch(obs, scratch.taught)
-        at = np.clip(steps - ahead, 0, None)
+            show_(teacher, obs, scratch.taught, scratch.legal)
+        at, waits = np.clip(steps - ahead, 0, None), steps < ahead
         taken = log[at, np.arange(envs)]
-        world.step_(taken.astype(np.int64) if taken.dtype == np.int16 else taken, obs, *scratch.outcome)
-        waits = (steps < ahead) & scratch.over()
+        taken = taken.astype(np.int64) if taken.dtype == np.int16 else taken
+        if scratch.legal is not None and waits.any():  # the first action of its episode may be illegal where it is now
+            taken[waits] = any_legal(spaces, scratch.legal[waits])
+        _step_(world, taken, obs, scratch.outcome, scratch.legal)
+        waits &= scratch.over()
         if waits.any():
             begin(waits)
     if (unbegun := steps == 0).any():
@@ -167,8 +216,9 @@ def bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Arr
 class _Scratch:
     """What is written on the way, and not read."""
 
-    def __init__(self, envs: int, agents: int) -> None:
+    def __init__(self, envs: int, agents: int, spaces: Spaces) -> None:
         self.taught = np.zeros((envs, agents), np.int64)
+        self.legal = np.ones((envs, agents, spaces.legal), np.bool_) if spaces.masked else None
         self.outcome = build_outcome(envs, agents)
 
     def over(self) -> Array:

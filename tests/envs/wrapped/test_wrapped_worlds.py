@@ -1,5 +1,7 @@
 """Observations become tokens or vectors, agents that leave see padding, and what cannot be used is refused by name."""
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -7,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces as gym
+from parting import Parting
 from poisoned import begun, play, row_of
 
 from flatwater.envs.foraging.config import ForagingConfig
-from flatwater.envs.world import PADDING, Teacher, World
+from flatwater.envs.world import PADDING, Spaces, Teacher, World, described
 from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
@@ -160,6 +163,46 @@ def test_an_agent_that_left_sees_padding_is_paid_nothing_and_stays_over() -> Non
         )
 
 
+class Masking(Parting):
+    """Each agent is told which actions are legal: all but one, by its place and the step."""
+
+    def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:
+        return *super().step(actions)[:4], self.infos()
+
+    def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        return super().reset(seed)[0], self.infos()
+
+    def infos(self) -> dict[str, Any]:
+        return {each: {"action_mask": self.mask(self.possible_agents.index(each))} for each in self.agents}
+
+    def mask(self, agent: int) -> Any:
+        return (np.arange(3) != (agent + self._step) % 3).astype(np.int8)
+
+
+def test_masks_of_agents_are_written_and_those_that_left_may_do_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("masking")
+    monkeypatch.setattr(module, "parallel_env", Masking, raising=False)
+    monkeypatch.setitem(sys.modules, "masking", module)
+    world: Any = build("pettingzoo:masking", envs=2)
+    assert (world.spaces.masked, world.spaces.legal) == (True, 3)
+    obs, legal = np.zeros((2, 3, *world.spaces.obs), np.uint8), np.zeros((2, 3, 3), np.bool_)
+    outcome = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.bool_), np.zeros((2, 3), np.bool_)
+    world.begin_(np.array([False, True]), np.array([0, 1]), obs, legal)
+    assert not legal[0].any(), "a row of another environment"
+    world.begin_(np.array([True, False]), np.array([0, 1]), obs, legal)
+    for step in range(6):
+        over = outcome[1] | outcome[2]
+        wanted = [[np.arange(3) != (agent + step) % 3 for agent in range(3)]] * 2
+        assert (legal == (over[..., None] | np.array(wanted))).all()
+        teacher = build_teacher("random", world, torch.Generator().manual_seed(step))
+        actions = np.zeros((2, 3), np.int64)
+        teacher.step_batch(obs, actions, legal)  # type: ignore[call-arg]
+        assert np.take_along_axis(legal, actions[..., None], -1).all()
+        world.step_(actions, obs, *outcome, legal)
+    assert over.any()
+    assert described(world.spaces).endswith("with masks")
+
+
 def test_agents_of_different_spaces_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"observations of adversary_0 are of Box.* those of agent_0 of Box"):
         build("pettingzoo:mpe2.simple_tag_v3")
@@ -273,3 +316,8 @@ class _Closing(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def close(self) -> None:
         self.closed.append(True)
+
+
+def test_numbers_have_no_masks() -> None:
+    with pytest.raises(ConfigError, match="masked = True: must be false where actions are numbers"):
+        Spaces(1, 1, "vector", (1,), ("push",), 5, ((0.0, 1.0),), masked=True)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toy import CueWorld
+from toy import CueWorld, DoorWorld
 from trees import differing, digest, pointers, restore_, saved
 from watchers import Silent
 
@@ -14,6 +14,7 @@ from flatwater.algorithms.config import Ramp
 from flatwater.algorithms.returns import gae
 from flatwater.config.toml import from_mapping
 from flatwater.envs.world import PADDING, Array
+from flatwater.envs.worlds import RandomTeacher
 from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.nets.stack import views
 from flatwater.nets.student import rows_of
@@ -23,6 +24,7 @@ from flatwater.trainers.blocks.collect import HELD_OUT, ask_
 from flatwater.trainers.blocks.rebuild import rebuild_
 from flatwater.trainers.blocks.round import BlocksTrainer
 from flatwater.trainers.blocks.state import build_blocks, build_setup
+from flatwater.trainers.episodes import begin_, bring_, build_episodes, build_outcome, step_
 from flatwater.trainers.loop import train_
 
 Built = Callable[..., BlocksTrainer]
@@ -282,3 +284,20 @@ def test_a_ramp_is_straight_between_its_ends() -> None:
 def test_settings_that_cannot_be_are_named(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         from_mapping(TeachRunConfig, settings, "a test")
+
+
+def test_what_waits_to_be_played_again_does_nothing_illegal() -> None:
+    """Environments in episodes of different lengths; the world refuses what its masks forbid."""
+    rng, envs = torch.Generator().manual_seed(0), 5
+    world, episodes = DoorWorld(envs), build_episodes(DoorWorld(envs).spaces, torch.device("cpu"))
+    obs, legal, outcome = np.zeros((envs, 1, 3), np.float32), np.ones((envs, 1, 3), np.bool_), build_outcome(envs, 1)
+    ended = np.ones(envs, np.bool_)
+    for step in range(40):
+        if ended.any():
+            begin_(world, episodes, ended, np.arange(envs) + 7 * step, obs, legal=legal)
+        other = DoorWorld(envs)
+        bring_(other, None, episodes, obs)
+        assert (other.mask() == legal).all()
+        actions = np.zeros((envs, 1), np.int64)
+        RandomTeacher(world, rng).step_batch(obs, actions, legal)  # type: ignore[arg-type]
+        ended = step_(world, episodes, actions, obs, outcome, legal=legal)  # type: ignore[arg-type]

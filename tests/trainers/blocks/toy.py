@@ -3,6 +3,8 @@
 Episodes take 3 to 6 steps, by their seed; of some, the second agent is over after two. An answer pays 1.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from flatwater.envs.world import PADDING, Array, Spaces
@@ -74,3 +76,26 @@ class CueTeacher:
         unknown = self._cue == 2
         self._cue[unknown] = first[unknown]
         actions_out[...] = self._cue[:, None]
+
+
+class DoorWorld(CueWorld):
+    """One agent whose cues are of no use: at each step another action is illegal, by the seed and the age."""
+
+    def __init__(self, envs: int) -> None:
+        super().__init__(envs, 1, "vector")
+        self.spaces = replace(self.spaces, masked=True)
+
+    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:  # type: ignore[override]
+        super().begin_(which, seeds, obs)
+        legal[which] = self.mask()[which]
+
+    def step_(  # type: ignore[override]
+        self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, legal: Array
+    ) -> None:
+        assert np.take_along_axis(self.mask(), actions[..., None], -1).all(), "illegal"
+        super().step_(actions, obs, reward, terminated, truncated)
+        legal[...] = self.mask()
+
+    def mask(self) -> Array:
+        found: Array = (np.arange(3) != (self.seeds + self.age)[:, None] % 3)[:, None]
+        return found

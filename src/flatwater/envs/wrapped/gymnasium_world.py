@@ -7,7 +7,7 @@ import numpy as np
 
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.spaces import actions_of, reader_of
+from flatwater.envs.wrapped.spaces import MASK, actions_of, reader_of, write_mask
 from flatwater.envs.wrapped.step_limit import StepLimit
 from flatwater.errors import ConfigError
 from flatwater.imported import import_named
@@ -37,12 +37,13 @@ class GymnasiumWorld:
         self.copies = [named_env(name) if isinstance(name, str) else name() for _ in range(envs)]
         """The environments, wrapped as Gymnasium does."""
         first = self.copies[0]
-        called = name if isinstance(name, str) else name.__name__
+        called = self._name = name if isinstance(name, str) else name.__name__
         self._reader = reader_of(first.observation_space, called, config.form)
         self._actions = actions_of(first.action_space, first.unwrapped, called)
         steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
-        self._spaces = Spaces(envs, 1, self._reader.form, self._reader.shape, names, steps, bounds, choices)
+        masked = bounds is None and MASK in first.reset(seed=0)[1]
+        self._spaces = Spaces(envs, 1, self._reader.form, self._reader.shape, names, steps, bounds, choices, masked)
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
         """The last action of each copy, or `NOTHING`."""
         self._limit = StepLimit(envs, steps)
@@ -52,21 +53,35 @@ class GymnasiumWorld:
         """What the agents see and do."""
         return self._spaces
 
-    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds."""
         for env in np.flatnonzero(which):
-            observation, _ = self.copies[env].reset(seed=int(seeds[env]) % 2**32)
+            observation, info = self.copies[env].reset(seed=int(seeds[env]) % 2**32)
             self._reader.write(observation, obs[env, 0])
+            if legal is not None:
+                write_mask(info, legal[env, 0], self._name)
         self.executed[which] = NOTHING
         self._limit.begin_(which)
 
-    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
+    def step_(  # noqa: PLR0917  (those of a world with masks)
+        self,
+        actions: Array,
+        obs: Array,
+        reward: Array,
+        terminated: Array,
+        truncated: Array,
+        legal: Array | None = None,
+    ) -> None:
         """Step every copy."""
         self.executed[...] = actions
         write = self._reader.write
         for env, (copy, action) in enumerate(zip(self.copies, self._actions.given(actions[:, 0]), strict=True)):
-            seen, reward[env], terminated[env], truncated[env], _ = copy.step(action)
+            seen, reward[env], terminated[env], truncated[env], info = copy.step(action)
             write(seen, obs[env, 0])
+            if legal is not None:
+                legal[env] = True
+                if not (terminated[env, 0] or truncated[env, 0]):
+                    write_mask(info, legal[env, 0], self._name)
         self._limit.truncate_(terminated, truncated)
 
     def close(self) -> None:

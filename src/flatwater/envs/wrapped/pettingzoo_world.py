@@ -7,7 +7,7 @@ import numpy as np
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import MOST_STEPS
-from flatwater.envs.wrapped.spaces import actions_of, reader_of
+from flatwater.envs.wrapped.spaces import MASK, actions_of, reader_of, write_mask
 from flatwater.envs.wrapped.step_limit import StepLimit
 from flatwater.errors import ConfigError
 from flatwater.imported import import_named
@@ -30,7 +30,7 @@ class PettingZooWorld:
         Raises:
             ConfigError: if there is no such environment, or its agents' spaces differ or cannot be used.
         """
-        self._copies = [_make(module) for _ in range(envs)]
+        self._name, self._copies = module, [_make(module) for _ in range(envs)]
         first = self._copies[0]
         self._agents = list(first.possible_agents)
         seen = _common({agent: first.observation_space(agent) for agent in self._agents}, "observations", module)
@@ -39,7 +39,8 @@ class PettingZooWorld:
         self._actions = actions_of(done, first.unwrapped, module)
         shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
-        self._spaces = Spaces(*shape, self._reader.form, self._reader.shape, names, steps, bounds, choices)
+        masked = bounds is None and any(MASK in info for info in first.reset(seed=0)[1].values())
+        self._spaces = Spaces(*shape, self._reader.form, self._reader.shape, names, steps, bounds, choices, masked)
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
         self._limit = StepLimit(envs, steps)
@@ -49,21 +50,33 @@ class PettingZooWorld:
         """What the agents see and do."""
         return self._spaces
 
-    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds."""
         self._over[:, which] = False
         for env in np.flatnonzero(which):
-            seen, _ = self._copies[env].reset(seed=int(seeds[env]) % 2**32)
+            seen, infos = self._copies[env].reset(seed=int(seeds[env]) % 2**32)
             self._write_(obs[env], seen)
+            if legal is not None:
+                self._write_legal_(legal[env], infos, self._copies[env].agents)
         self._limit.begin_(which)
 
-    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
+    def step_(  # noqa: PLR0917  (those of a world with masks)
+        self,
+        actions: Array,
+        obs: Array,
+        reward: Array,
+        terminated: Array,
+        truncated: Array,
+        legal: Array | None = None,
+    ) -> None:
         """Step every copy with the actions of the agents that are still in it."""
         for env, copy in enumerate(self._copies):
             given = self._actions.given(actions[env])
             acts = {a: given[at] for at, a in enumerate(self._agents) if a in copy.agents}
-            seen, paid, ended, cut, _ = copy.step(acts)
+            seen, paid, ended, cut, infos = copy.step(acts)
             self._write_(obs[env], seen)
+            if legal is not None:
+                self._write_legal_(legal[env], infos, copy.agents)
             for at, agent in enumerate(self._agents):
                 reward[env, at] = paid.get(agent, 0)
                 self._over[0, env, at] |= ended.get(agent, False)
@@ -82,6 +95,13 @@ class PettingZooWorld:
                 self._reader.write(seen[agent], obs[at])
             else:
                 obs[at] = self._reader.padding
+
+    def _write_legal_(self, legal: Array, infos: dict[str, Any], left: list[str]) -> None:
+        """Masks of the agents that are left, in their infos; the others may do anything."""
+        legal[...] = True
+        for at, agent in enumerate(self._agents):
+            if agent in left:
+                write_mask(infos.get(agent, {}), legal[at], self._name)
 
 
 def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)

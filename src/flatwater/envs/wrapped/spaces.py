@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces as gym
 
 from flatwater.envs.world import PADDING, Array
-from flatwater.errors import ConfigError
+from flatwater.errors import ConfigError, RunError
 
 BESIDE = PADDING - 1
 """Position of a token that is at no pixel. Pixels are numbered up to here."""
@@ -101,6 +101,28 @@ def _vector(space: gym.Space[Any], name: str) -> Reader:
         out[:] = np.ravel(observation) if isinstance(space, gym.Box) else gym.flatten(space, observation)
 
     return Reader("vector", (size,), write)
+
+
+MASK = "action_mask"
+"""Where an environment's info says what is legal: 1 for each action that is, 0 for the others; of several lists one
+array each, or all in a row."""
+
+
+def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
+    """Write what is legal next, from an info, into a row [R].
+
+    Raises:
+        RunError: the info does not say it.
+    """
+    found = info.get(MASK)
+    parts = found if isinstance(found, tuple | list) else (found,)
+    row = np.concatenate([np.ravel(part) for part in parts])
+    if found is None or len(row) != len(legal):
+        given = "missing" if found is None else f"{len(row)} numbers"
+        raise RunError(
+            f"{name}: info[{MASK!r}] is {given}: wanted are {len(legal)} numbers, one an action, at each reset and step"
+        )
+    legal[:] = row
 
 
 class Actions(NamedTuple):

@@ -95,8 +95,12 @@ class TrainedPolicy:
         else:
             self._memory[:, torch.from_numpy(np.asarray(which, np.bool_))] = 0
 
-    def act(self, obs: Array) -> Array:
+    def act(self, obs: Array, legal: Array | None = None) -> Array:
         """The action on each observation: a position in the list, one of each list, or numbers within their bounds.
+
+        Args:
+            obs: one, or [B, ...].
+            legal: where actions have masks, what may be chosen: [R], or [B, R]. Left out: everything.
 
         Raises:
             ConfigError: an observation has another shape than those that were learned from, or there are other agents
@@ -120,14 +124,34 @@ class TrainedPolicy:
         starts = torch.zeros(len(rows), dtype=torch.bool, device=self._device)
         given = look(self._student, self._weights, obs=shown, memory=self._memory, starts=starts)
         self._memory = given.memory
-        action = self._student.actions.given(given.logits[0]).likeliest().cpu().numpy()
+        action = self._student.actions.given(given.logits[0], self._mask(legal, len(rows))).likeliest().cpu().numpy()
         if self._spaces.bounds is not None:
             action = np.clip(action, *np.array(self._spaces.bounds, np.float32).T)
         found: Array = action[0] if alone else action
         return found
 
+    def _mask(self, legal: Array | None, rows: int) -> Tensor | None:
+        """What may be chosen, [B, R]."""
+        if legal is None:
+            return None
+        given, wanted = np.asarray(legal, np.bool_), (rows, self._student.actions.outputs)
+        if given.size != wanted[0] * wanted[1] or self._spaces.bounds is not None:
+            raise ConfigError(
+                f"legal = an array {list(given.shape)}: wanted is {list(wanted)}, where actions are chosen"
+            )
+        return torch.from_numpy(given.reshape(wanted)).to(self._device)
+
     def portable(self) -> Portable:
-        """The policy without its run, to be exported."""
+        """The policy without its run, to be exported.
+
+        Raises:
+            ConfigError: its actions have masks, which no exported program is given.
+        """
+        if self._spaces.masked:
+            raise ConfigError(
+                "the policy chooses among what `legal` says, which an exported program is not given: use it as "
+                "flatwater.load(RUN).act(obs, legal)"
+            )
         cpu, spaces, config = torch.device("cpu"), self._spaces, self._student.config
         student = student_of(spaces, config, cpu)
         weights = {name: weight.cpu().contiguous() for name, weight in self._weights.items()}

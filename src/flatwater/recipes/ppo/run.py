@@ -47,6 +47,8 @@ class BlocksRun(Run):
         found = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
         if spaces.choices is not None:
             found["choices"] = list(spaces.choices)
+        if spaces.masked:
+            found["masked"] = True
         return found if spaces.bounds is None else found | {"bounds": [list(each) for each in spaces.bounds]}
 
     def rebuild_(self) -> None:

@@ -66,7 +66,8 @@ class StudentTeacher:
         """Forget what was seen in these environments."""
         self._policy.begin(which.repeat(self._agents))
 
-    def step_batch(self, obs: Array, actions_out: Array) -> None:
+    def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:
         """Write the likeliest action of each agent."""
-        chosen = self._policy.act(obs.reshape(-1, *obs.shape[2:]))
+        may = None if legal is None else legal.reshape(-1, legal.shape[-1])
+        chosen = self._policy.act(obs.reshape(-1, *obs.shape[2:]), may)
         np.copyto(actions_out, chosen.reshape(actions_out.shape))

@@ -7,11 +7,11 @@ from torch import Tensor
 from flatwater.algorithms.config import TeachingConfig
 from flatwater.algorithms.ppo import bound_weights, judge_, look, make_act
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.envs.world import Array, Teacher, World
+from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.errors import RunError
 from flatwater.rollouts.block import write_
-from flatwater.trainers.blocks.state import CPU, Blocks, Setup
-from flatwater.trainers.episodes import begin_, step_
+from flatwater.trainers.blocks.state import COMING, CPU, Blocks, Setup
+from flatwater.trainers.episodes import begin_, show_, step_
 from flatwater.trainers.profile import Profile
 
 POISON = -(1 << 40)
@@ -36,12 +36,16 @@ class Collector:
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
-        self._act = make_act(setup.config.learner, setup.student, run.learner, taught=setup.taught)
+        self._act = make_act(
+            setup.config.learner, setup.student, run.learner, masked=setup.spaces.masked, taught=setup.taught
+        )
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
         seen = [*run.rollout["obs"], run.coming]
         self._seen: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in seen]
+        masks = [*run.rollout["legal"], run.legal[COMING]] if setup.spaces.masked else [None] * len(seen)
+        self._legal: list[Array | None] = [row if row is None else row.view(*self._grid, -1).numpy() for row in masks]
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
         self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
@@ -69,7 +73,10 @@ class Collector:
             write_(run.rollout, t, taught=taught, led=run.led)
         profile.mark_("student")
         chosen = action.reshape(*self._grid, *action.shape[1:])
-        ended = step_(self.world, run.episodes, chosen, self._seen[t + 1], self._outcomes[t])
+        if (legal := self._legal[t]) is not None:
+            check_actions(self._setup.spaces, legal, chosen, of="the policy")
+        coming = self._seen[t + 1], self._outcomes[t]
+        ended = step_(self.world, run.episodes, chosen, *coming, legal=self._legal[t + 1])
         profile.mark_("env")
         self._starts[...] = False
         run.agent_steps += len(action)
@@ -80,14 +87,16 @@ class Collector:
         if last:
             self._end_block_()
         if np.count_nonzero(ended):
-            self._end_(ended, self._seen[t + 1])
+            self._end_(ended, t + 1)
         profile.mark_("store")
 
     def _teach_(self, t: int) -> Tensor | None:
         """What the teacher would do in step `t`."""
         if self.teacher is None:
             return None
-        taught = ask_(self.teacher, self._seen[t], self._taught).flatten()
+        taught = ask_(self.teacher, self._seen[t], self._taught, legal=self._legal[t]).flatten()
+        if (legal := self._legal[t]) is not None:
+            check_actions(self._setup.spaces, legal, self._taught.numpy(), of="the teacher")
         self._profile.mark_("teacher")
         return taught
 
@@ -99,7 +108,8 @@ class Collector:
         noise = student.actions.noise_(self._noise, run.generators["actions"])
         teacher = {} if taught is None else {"led": run.led.to(device), "taught": taught.to(device)}
         obs, begins = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
-        acted = self._act(obs=obs, memory=run.memory, starts=begins, noise=noise, **teacher)
+        mask = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
+        acted = self._act(obs=obs, memory=run.memory, starts=begins, noise=noise, **mask, **teacher)
         action, alive, starts = self._kept[t]
         action[...] = acted.action.to(CPU).numpy()
         np.logical_not(self._over, out=alive)
@@ -113,9 +123,11 @@ class Collector:
         """The first row is what the last block ended with, and some agents are led."""
         run, config = self._run, self._setup.config
         if run.agent_steps == 0:
-            self._end_(np.ones(self._grid[0], np.bool_), self._seen[-1])
+            self._end_(np.ones(self._grid[0], np.bool_), -1)
             run.ended.zero_()
         run.rollout["obs"][0].copy_(run.coming)
+        if self._setup.spaces.masked:
+            run.rollout["legal"][0].copy_(run.legal[COMING])
         if isinstance(config.learner, TeachingConfig):
             drawn = torch.rand(len(run.led), generator=run.generators["lead"])
             torch.lt(drawn, config.learner.lead.at(run.agent_steps), out=run.led)
@@ -140,14 +152,14 @@ class Collector:
         if self.teacher is not None:
             run.ended[2].add_((rollout["led"] & rollout["alive"]).sum())
 
-    def _end_(self, ended: Array, obs: Array) -> None:
-        """Count the episodes of `ended`, bool [E], and begin new ones."""
+    def _end_(self, ended: Array, row: int) -> None:
+        """Count the episodes of `ended`, bool [E], and begin new ones, which are seen in a row of the block."""
         run, episodes = self._run, self._run.episodes
         which = torch.from_numpy(ended)
         run.ended[0].add_(int(ended.sum()) * self._grid[1])
         run.ended[1].add_(episodes.returns[which].double().sum())
         seeds = torch.randint(HELD_OUT, (len(ended),), generator=run.generators["world seeds"]).numpy()
-        begin_(self.world, episodes, ended, seeds, obs)
+        begin_(self.world, episodes, ended, seeds, self._seen[row], legal=self._legal[row])
         if self.teacher is not None:
             self.teacher.begin_(ended)
         self._starts[...] = ended.repeat(self._grid[1])
@@ -157,14 +169,14 @@ COLLECT = 1
 """Place of the phase in a round."""
 
 
-def ask_(teacher: Teacher, obs: Array, actions: Tensor) -> Tensor:
-    """What a teacher would do, written into `actions` [E, A, *action].
+def ask_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
+    """What a teacher would do, written into `actions` [E, A, *action]; `legal` says what it may.
 
     Raises:
         RunError: it left slots unwritten; an array that is used again would show an older action there.
     """
     actions.fill_(POISON)
-    teacher.step_batch(obs, actions.numpy())
+    show_(teacher, obs, actions.numpy(), legal)
     if int(actions.min()) == POISON:
         left = (actions == POISON).nonzero().tolist()
         env, agent = left[0]

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from flatwater.algorithms.ppo import bound_weights
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.envs.world import Array, Teacher, World
+from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.trainers.blocks.collect import ask_
-from flatwater.trainers.blocks.state import CPU, Blocks, Setup
+from flatwater.trainers.blocks.state import CPU, HELD, Blocks, Setup
 from flatwater.trainers.episodes import begin_, build_outcome, count_
 
 
@@ -32,6 +32,8 @@ class Stage:
         held = run.held_out
         self.obs: Array = held.obs.view(envs, agents, *setup.held_out.obs).numpy()
         spaces = setup.held_out
+        masks = run.legal.get(HELD)
+        self._legal = None if masks is None else masks.view(envs, agents, -1).numpy()
         self._taught = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype)
         self._outcome = build_outcome(envs, agents)
         self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
@@ -45,8 +47,10 @@ class Stage:
             held.done.zero_()
             held.scores[player].zero_()
         action = self._act_(player, first=number == 0)
-        paid = held.scores[player]
-        ended = count_(self.world, held.episodes, action, self.obs, self._outcome, done=held.done, paid=paid)
+        if self._legal is not None:
+            check_actions(self._setup.held_out, self._legal, action, of=f"the {player}")
+        given, paid = (self.world, held.episodes, action, self.obs, self._outcome), held.scores[player]
+        ended = count_(*given, done=held.done, paid=paid, legal=self._legal)
         if ended.any():
             self._begin_(ended)
 
@@ -57,7 +61,7 @@ class Stage:
         """
         held = self._run.held_out
         if player in self.teachers:
-            return ask_(self.teachers[player], self.obs, self._taught).numpy()
+            return ask_(self.teachers[player], self.obs, self._taught, legal=self._legal).numpy()
         if first:
             held.memory.zero_()
         obs = held.obs.to(self._setup.device)
@@ -65,7 +69,9 @@ class Stage:
         with torch.no_grad():
             choice = self._setup.student.choose(self._weights, obs, held.memory, starts)
         held.memory.copy_(choice.memory)
-        policy = self._setup.student.actions.given(choice.logits)
+        masks = self._run.legal.get(HELD)
+        legal = None if masks is None else masks.to(self._setup.device)
+        policy = self._setup.student.actions.given(choice.logits, legal)
         chosen = policy.draw(self._drawn()) if self._setup.taught else policy.likeliest()
         action = chosen.to(CPU)
         return action.view(*self._grid, *action.shape[1:]).numpy()
@@ -75,6 +81,6 @@ class Stage:
 
     def _begin_(self, which: Array) -> None:
         seeds = self.first_seed + np.arange(self._grid[0], dtype=np.int64)
-        begin_(self.world, self._run.held_out.episodes, which, seeds, self.obs)
+        begin_(self.world, self._run.held_out.episodes, which, seeds, self.obs, legal=self._legal)
         for teacher in self.teachers.values():
             teacher.begin_(which)

@@ -21,6 +21,7 @@ from flatwater.trainers.loop import Progress
 CPU = torch.device("cpu")
 POLICY, STUDENT, TEACHER, RANDOM = ("policy", "student", "teacher", "random")
 """Who plays the held-out episodes: what is trained (a policy, or the student of a teacher), and what does not learn."""
+COMING, HELD = "coming", "held out"
 CONSUMERS = ("world seeds", "lead", "teacher", "held out teacher", "random")
 """Who draws on the CPU, where worlds and teachers are ..."""
 DRAWERS = ("actions", "held out actions")
@@ -51,6 +52,8 @@ class Blocks:
     """The block that is learned from; `obs`, `reward`, `terminated` and `truncated` are the world's to write."""
     coming: Tensor
     """[B, *obs]: what is seen after the block's last step, and in the next block's first."""
+    legal: dict[str, Bool[Tensor, "B R"]]
+    """Where actions have masks: what may be done then (`coming`), and now in the held-out episodes (`held out`)."""
     starts: Bool[Tensor, "B"]
     """Whether the next step is the first of an episode."""
     led: Bool[Tensor, "B"]
@@ -140,6 +143,11 @@ def build_blocks(setup: Setup) -> Blocks:
         ),
         rollout=build_rollout(columns, steps=config.block, batch=agents, device=host),
         coming=zeros(agents, *spaces.obs, dtype=kind),
+        legal={
+            name: zeros(count, spaces.legal, dtype=torch.bool)
+            for name, count in ((COMING, agents), (HELD, others))
+            if spaces.masked
+        },
         starts=zeros(agents, dtype=torch.bool),
         led=zeros(agents, dtype=torch.bool),
         memory=memory(agents),
@@ -167,4 +175,6 @@ def rollout_columns(setup: Setup) -> dict[str, Column]:
         "terminated": Column((), torch.bool),
         "truncated": Column((), torch.bool),
     }
-    return written | columns_of(Column(spaces.action_shape, spaces.action_dtype), taught=setup.taught)
+    return written | columns_of(
+        Column(spaces.action_shape, spaces.action_dtype), legal=spaces.legal, taught=setup.taught
+    )
