@@ -171,7 +171,7 @@ def test_a_store_that_fails_in_the_middle_of_the_first_look_is_looked_at_again(
             raise failure
         return list_stored(objects)
 
-    monkeypatch.setattr(sender_module, "stored", failing)
+    monkeypatch.setattr(sender_module, "list_stored", failing)
     run.save(0)
     assert run.mirror.finish(deadline=60)
     assert run.rounds() == [0]

@@ -254,7 +254,7 @@ from rich.console import Console
 from flatwater.algorithms.config import LearnerConfig
 from flatwater.memory.probes.limit import limits
 from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.sweeps.opening import Order, opened
+from flatwater.sweeps.opening import Order, open_sweep
 from flatwater.sweeps.sweep import sweep
 config = ErlRunConfig(rounds=4, threads=1, seed=5, learner=LearnerConfig(algorithm="ddpg"))
 order = Order(config=config, space=Path(sys.argv[1]), trials=2, folder=Path("cut"), prune=False)
