@@ -165,3 +165,13 @@ def test_a_logarithmic_axis_has_several_marks_within_its_range(top: float) -> No
     low, high = axes.get_ylim()
     assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 4
     assert ("dtick" in for_plotly(chart)["layout"]["yaxis"]) == (top > 1000)
+
+
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    """Between two dollars matplotlib reads TeX, and refuses what is none."""
+    name = r"$\frac{$"
+    bars = Bars(name=name, at=[name], values=[1.0], colour="--ink", across=True, labels=[name])
+    line = Line(name=f"{name} too", x=[1, 2], y=[1.0, 2.0], colour="--ink")
+    chart = Chart(title=name, marks=[bars, line], y=Axis(rows=[name]), x=Axis(title=name, unit=name))
+    write_picture(tmp_path / "a.png", [[chart], [Grid(title=name, charts=[chart])]])
+    assert (tmp_path / "a.png").stat().st_size > 1000

@@ -101,6 +101,7 @@ def _style() -> dict[Any, Any]:
         "xtick.color": ink,
         "ytick.color": ink,
         "text.color": ink,
+        "text.parse_math": False,  # names are of others: one with dollars is no formula
     }
 
 
