@@ -1,12 +1,13 @@
 """A running process that is entered, watched for a while, and left as it was."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,11 @@ def running(folder: Path, source: str, *words: str) -> Iterator[subprocess.Popen
             program.kill()
 
 
-def attached(folder: Path, pid: int, *options: str, **changes: str) -> tuple[dict[str, Any], str]:
+def attached(
+    folder: Path, pid: int, *options: str, before: Sequence[str] = (), **changes: str
+) -> tuple[dict[str, Any], str]:
     """The JSON of a look at a process, and what was said."""
-    line = [sys.executable, "-c", MAIN, "watch", "--attach", str(pid), "--json", "out.json", *options]
+    line = [*before, sys.executable, "-c", MAIN, "watch", "--attach", str(pid), "--json", "out.json", *options]
     ran = subprocess.run(
         line, cwd=folder, capture_output=True, text=True, check=False, env=environment(**changes), timeout=120
     )
@@ -155,6 +158,26 @@ def test_a_process_that_cannot_be_entered_is_looked_at_from_outside(tmp_path: Pa
     assert says in said
     assert any(says in sentence for sentence in told["unseen"])
     assert told["readings"] > 1
+
+
+@pytest.mark.skipif(
+    shutil.which("gdb") is None or shutil.which("setpriv") is None or os.geteuid() != 0,
+    reason="needs gdb, and root and setpriv to take the right to trace away",
+)
+def test_where_tracing_is_not_allowed_that_is_said_with_what_to_change(tmp_path: Path) -> None:
+    forbids = ("setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace")
+    with running(tmp_path, SERVER, "60") as program:
+        told, said = attached(tmp_path, program.pid, "--seconds", "1", before=forbids)
+        assert program.poll() is None
+    assert "gdb may not enter the process" in said
+    assert "--cap-add=SYS_PTRACE" in told["unseen"][0]
+
+
+def test_reports_are_told_while_a_process_is_looked_into(tmp_path: Path, enters: None) -> None:
+    assert enters is None
+    with running(tmp_path, SERVER, "60") as program:
+        _, said = attached(tmp_path, program.pid, "--seconds", "8", "--every", "2s", "--out", "told.txt")
+    assert (tmp_path / "told.txt").read_text().count("flatwater: ") >= 2, said
 
 
 def test_without_gdb_the_process_is_looked_at_from_outside_and_gdb_is_asked_for(tmp_path: Path) -> None:
