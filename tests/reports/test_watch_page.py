@@ -312,3 +312,11 @@ def test_what_is_no_result_of_a_watch_is_refused(case: str, tmp_path: Path, caps
     assert "told.json: is not the result of a watch" in said
     assert "`flatwater watch --json told.json -- python train.py` wrote, or the folder of a run" in said
     assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
+
+
+def test_the_page_is_green_only_where_nothing_was_found() -> None:
+    shown = page(summary(finding(), exit_code=0))
+    assert '<span class="state stopped">ended, 1 finding</span>' in shown
+    assert '<span class="state finished">' not in shown
+    large = finding(verdict="filling", plateau_bytes=9 << 30, plateau_step=9000, limit_bytes=8 << 30, limit_step=20)
+    assert "1 to act on" in page(summary(large)), "a buffer that does not fit"

@@ -156,8 +156,13 @@ def finding_cards(found: Iterable[tuple[Finding, str]]) -> Cards:
     Args:
         found: findings, each with a remark on when it was found, which may be empty.
     """
-    grave = sorted(found, key=lambda each: (each[0].verdict not in GRAVE, -each[0].bytes_per_step))
+    grave = sorted(found, key=lambda each: (not is_grave(each[0]), -each[0].bytes_per_step))
     return Cards([_card(finding, since) for finding, since in grave])
+
+
+def is_grave(finding: Finding) -> bool:
+    """Whether it ends badly if nobody acts: a buffer does that fills, and does not fit."""
+    return finding.verdict in GRAVE or finding.dies_first
 
 
 def _card(finding: Finding, since: str) -> Card:
@@ -173,7 +178,7 @@ def _card(finding: Finding, since: str) -> Card:
     ]
     return Card(
         verdict=finding.verdict,
-        grave=finding.verdict in GRAVE,
+        grave=is_grave(finding),
         headline=headline(finding),
         facts=[(name, said) for name, said in facts if said],
         # What stands between two backticks of an advice is code.

@@ -9,7 +9,7 @@ from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.watch.context import Watch
 from flatwater.memory.watch.outcome import Outcome
 from flatwater.memory.watch.terminal import head_of
-from flatwater.reports.blocks import Listing, Paragraph, finding_cards
+from flatwater.reports.blocks import Block, Listing, Paragraph, finding_cards
 
 STYLE = """
 .flatwater .finding { margin: 8px 0; padding: 10px 16px; border: 1px solid #8884; border-left: 5px solid #64748b;
@@ -68,8 +68,8 @@ def cards_of(watched: Watch) -> str:
     summary = watched.summary()
     outcome = Outcome.from_json(summary["outcome"])
     said = [text for text in (outcome.sentence(), *outcome.known, *outcome.next) if text]
-    blocks = (
-        Paragraph(head_of(summary)),
+    blocks: tuple[Block, ...] = (
+        *(Paragraph(line) for line in head_of(summary)),
         finding_cards([(Finding.from_json(record), "") for record in summary["findings"]]),
         Listing([*said, *(f"not seen: {sentence}" for sentence in summary["unseen"])]),
     )

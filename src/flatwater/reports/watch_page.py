@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.outcome import shares_of
 from flatwater.memory.watch.runner import KILLED
-from flatwater.reports.blocks import Block, Listing, Paragraph, Piece, Section, Tile, finding_cards
+from flatwater.memory.watch.terminal import TOLD_SHARE
+from flatwater.reports.blocks import Block, Listing, Paragraph, Piece, Section, Tile, finding_cards, is_grave
 from flatwater.reports.chart import Axis, Chart, Line, unit_of
 from flatwater.reports.document import document
 from flatwater.reports.watch_records import Series, WatchRecords
-from flatwater.rundir.statements import GRAVE
 from flatwater.units import format_bytes, format_duration, short_bytes
 
 MOST_LETTERS = 60
@@ -42,7 +43,7 @@ def watch_page(watch: WatchRecords, written: datetime) -> str:
     name = watch.program if len(watch.program) <= MOST_LETTERS else f"{watch.program[:MOST_LETTERS]}…"
     return document(
         name,
-        heading=[name, *_state(watch.exit_code)],
+        heading=[name, *_state(watch)],
         subtitle=list(_subtitle(watch, name)),
         tiles=_tiles(watch),
         sections=sections,
@@ -50,12 +51,13 @@ def watch_page(watch: WatchRecords, written: datetime) -> str:
     )
 
 
-def _state(code: int | None) -> list[str | Piece]:
-    """How the program ended, as a word on a coloured ground."""
+def _state(watch: WatchRecords) -> list[str | Piece]:
+    """How the program ended, as a word on a coloured ground: green only where nothing was found."""
+    code, calm = watch.exit_code, not watch.findings and watch.outcome.state != "unexplained"
     if code is None:
         return []
     if code == 0:
-        kind, word = "finished", "ended"
+        kind, word = ("finished", "ended") if calm else ("stopped", f"ended, {watch.outcome.head(len(watch.findings))}")
     elif code == KILLED + signal.SIGINT:
         kind, word = "stopped", "stopped by Ctrl-C"
     else:
@@ -65,6 +67,8 @@ def _state(code: int | None) -> list[str | Piece]:
 
 
 def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
+    if watch.findings:
+        yield f"{watch.findings[0].briefly()} · "
     if name != watch.program:
         yield Piece(watch.program)
         yield " · "
@@ -87,8 +91,11 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile("resident", short_bytes(highest), "at its highest")
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")
     kind = "good" if watch.explained >= WELL_EXPLAINED else ""
-    yield Tile("explained", f"{watch.explained:.0%}", "of the growth has a cause", kind)
-    grave = sum(found.verdict in GRAVE for found in watch.findings)
+    found, rest = shares_of(watch.explained, watch.findings)
+    apart = f"{found:.0%} found, {rest:.0%} freed memory and files"
+    below = apart if watch.findings and rest >= TOLD_SHARE else "of the growth has a cause"
+    yield Tile("explained", f"{watch.explained:.0%}", below, kind)
+    grave = sum(is_grave(found) for found in watch.findings)
     said = f"{grave} to act on" if watch.findings else watch.outcome.head(0)
     bad = grave or watch.outcome.state == "unexplained"
     yield Tile("findings", str(len(watch.findings)), said, "bad" if bad else "good")

@@ -68,6 +68,13 @@ def test_a_limit_has_a_clock_time_where_its_pace_is_known() -> None:
     assert replace(LEAK, limit_step=6938, limit_time=time.time() + 60, interval=(1.0, 11.0)).until().endswith("have")
 
 
+def test_the_first_line_says_what_grows_where_and_what_to_do() -> None:
+    assert LEAK.briefly() == "train.HISTORY grows, train.py:31: keep the number, not the tensor: loss.item(), or …"
+    native = replace(LEAK, verdict="native", owner="memory outside of Python", made_at=None)
+    assert native.briefly() == "memory outside of Python grows: look at C extensions and buffers outside of Python"
+    assert len(replace(LEAK, owner="x" * 200).briefly()) <= 88
+
+
 def test_a_filling_says_where_it_ends() -> None:
     assert FILLING.tell() == [
         "filling: train.REPLAY grows by 2.50 MiB a round, 96% of the growth.",

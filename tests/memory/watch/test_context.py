@@ -83,7 +83,9 @@ def test_a_leak_is_told_when_it_is_found_and_at_the_end(tmp_path: Path) -> None:
 
     assert told.count("HISTORY grows by 512.") == 2, told
     assert told.startswith("flatwater, round ")
-    assert f"flatwater: 1 finding · {rounds} rounds in " in told
+    assert "\nflatwater: leaks.HISTORY grows, leaks.py:" in told
+    assert ": drop what is not needed any more, or bound it" in told
+    assert f"\n1 finding · {rounds} rounds in " in told
     assert max(map(len, told.splitlines())) <= 100
 
 

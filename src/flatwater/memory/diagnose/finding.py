@@ -19,6 +19,8 @@ Verdict = Literal["leak", "filling", "retention", "backlog", "cache", "mapped", 
 
 WIDTH = 99
 """Columns of a line of `tell`."""
+BRIEF = 88
+"""Columns of `briefly`."""
 LABEL = 10
 """Columns of the words at the beginning of a line of `tell`."""
 
@@ -119,6 +121,14 @@ class Finding:
         for label, text in self._details():
             lines += _folded(f"  {label}".ljust(LABEL), text, " " * LABEL)
         return lines
+
+    def briefly(self) -> str:
+        """What grows, where, and what to do, in one line of at most 88 columns."""
+        where = "" if self.made_at is None else f", {PurePath(self.made_at.file).name}:{self.made_at.line}"
+        grows = self.what if self.verdict == "slowdown" else f"{self.owner} grows"
+        said = f"{textwrap.shorten(grows, BRIEF // 2, placeholder='…')}{where}"
+        look = "look at C extensions and buffers outside of Python" if self.verdict == "native" else self.advice
+        return textwrap.shorten(f"{said}: {look[:1].lower()}{look[1:]}", BRIEF, placeholder=" …")
 
     def _sentence(self) -> str:
         if self.verdict == "slowdown":

@@ -13,6 +13,7 @@ from flatwater.memory.diagnose.judge import UNEXPLAINED
 from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.books import Row, growth, rises, settled
+from flatwater.memory.watch.workers import OWNER
 from flatwater.units import format_bytes, parse_bytes
 
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
@@ -84,9 +85,22 @@ class Outcome:
         return cls(state, size, tuple(record["known"]), tuple(record["next"]))
 
 
+def shares_of(explained: float, findings: Sequence[Finding]) -> tuple[float, float]:
+    """The part of the growth that the findings have, and the part that is freed memory and files that none of them has.
+
+    Args:
+        explained: part of it that has a cause.
+        findings: with their parts of the same growth.
+    """
+    found = min(explained, sum(each.share for each in findings if each.verdict != "slowdown" and each.owner != OWNER))
+    return found, explained - found
+
+
 def fails(outcome: Outcome, findings: Sequence[Finding]) -> bool:
     """Whether a build that asked for flat memory fails: something grows and does not end, or grew without a cause."""
-    return outcome.state == "unexplained" or any(found.verdict not in HARMLESS for found in findings)
+    return outcome.state == "unexplained" or any(
+        found.verdict not in HARMLESS or found.dies_first for found in findings
+    )
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,12 @@ from typing import Any
 from flatwater.memory.diagnose.finding import LABEL, WIDTH, Finding
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.changes import changes_of
-from flatwater.memory.watch.outcome import Outcome
+from flatwater.memory.watch.outcome import Outcome, shares_of
 from flatwater.units import format_bytes, format_duration
 
 OWNING = SHIPPED.owning
+TOLD_SHARE = 0.02
+"""Of the growth, from which on freed memory and files are told apart from the findings."""
 
 
 def lines_of(
@@ -28,7 +30,7 @@ def lines_of(
     """
     findings = [Finding.from_json(found) for found in summary["findings"]]
     outcome = Outcome.from_json(summary["outcome"])
-    yield head_of(summary)
+    yield from head_of(summary)
     yield from _open(outcome)
     for finding in findings[: OWNING.told]:
         yield ""
@@ -56,14 +58,20 @@ def _open(outcome: Outcome) -> Iterator[str]:
             yield from textwrap.wrap(f"{sentence}.", WIDTH, initial_indent=first, subsequent_indent=" " * LABEL)
 
 
-def head_of(summary: dict[str, Any]) -> str:
-    """The first line: what was found, in how long, how much grew, and what the watch took."""
-    told = Outcome.from_json(summary["outcome"]).head(len(summary["findings"]))
+def head_of(summary: dict[str, Any]) -> list[str]:
+    """What grows most, where, and what to do; then how much was found, in how long, and what the watch took."""
+    findings = [Finding.from_json(found) for found in summary["findings"]]
+    told = Outcome.from_json(summary["outcome"]).head(len(findings))
     several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
     steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"
     ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"
     if not summary["readings"]:
-        return f"flatwater: {told}"
-    grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {summary['explained_share']:.0%} explained"
+        return [f"flatwater: {told}"]
+    found, rest = shares_of(summary["explained_share"], findings)
+    parts = f"{found + rest:.0%} explained"
+    if findings and rest >= TOLD_SHARE:
+        parts = f"{found:.0%} found, {rest:.0%} freed memory and files"
+    grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
     cost = summary["cost"]
-    return f"flatwater: {told} · {ran} · {grown} · cost {cost['cpu_share']:.1%} CPU, {format_bytes(cost['bytes'])}"
+    counts = f"{told} · {ran} · {grown} · cost {cost['cpu_share']:.1%} CPU, {format_bytes(cost['bytes'])}"
+    return [f"flatwater: {findings[0].briefly()}", counts] if findings else [f"flatwater: {counts}"]
