@@ -42,15 +42,16 @@ TINY: dict[str, Any] = {
     "net": {"channels": 4, "hidden": 8},
 }
 DDPG = {"learner": {"algorithm": "ddpg", "ddpg": {"updates": 4, "batch_size": 8}}}
+SAC = {"learner": {"algorithm": "sac", "sac": {"updates": 4, "batch_size": 8}}}
 REPLAY = {"replay": {"generations": 3, "warmup": 50}, "env": TINY["env"] | {"account_observation": True}}
+KINDS = {"hindsight": TINY, "ddpg": TINY | DDPG | REPLAY, "sac": TINY | SAC | REPLAY}
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run of each kind of trader."""
     folder = tmp_path_factory.mktemp("orders")
-    kinds = {"hindsight": TINY, "ddpg": TINY | DDPG | REPLAY}
-    return {name: fw.train("erl", run=folder / name, quiet=True, **given).path for name, given in kinds.items()}
+    return {name: fw.train("erl", run=folder / name, quiet=True, **given).path for name, given in KINDS.items()}
 
 
 def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> list[tuple[Any, ...]]:
@@ -67,16 +68,32 @@ def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> l
     return sorted(done, key=lambda trade: (trade[1], trade[0]))
 
 
-@pytest.mark.parametrize("kind", ["hindsight", "ddpg"])
+@pytest.mark.parametrize("kind", ["hindsight", "ddpg", "sac"])
 def test_a_backtest_of_the_holdout_is_its_evaluation_and_trades_as_the_orders_say(
     kind: str, runs: dict[str, Path]
 ) -> None:
-    trader, panel = fw.load(runs[kind]), load_panel(TINY["panel"])
-    looks = runs[kind] / "holdout_looks.jsonl"
+    assert_played_alike(runs[kind], TINY["panel"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_a_year_of_orders_is_what_the_simulator_trades(kind: str, tmp_path: Path) -> None:
+    """Without delistings: the simulator knows that data have ended, and somebody who lives day by day does not."""
+    settings = KINDS[kind] | {
+        "panel": "synthetic:6x660:signal=0.7:delistings=0",
+        "splits": {"holdout_days": 252, "validation_days": 60},
+    }
+    assert_played_alike(fw.train("erl", run=tmp_path / kind, quiet=True, **settings).path, settings["panel"])
+
+
+def assert_played_alike(run: Path, prices: str) -> None:
+    """The run's holdout as one backtest, as its evaluation, and evening by evening."""
+    trader, panel = fw.load(run), load_panel(prices)
+    looks = run / "holdout_looks.jsonl"
     before = len(looks.read_text().splitlines()) if looks.exists() else 0
-    found = trader.backtest(TINY["panel"])
+    found = trader.backtest(prices)
     assert len(looks.read_text().splitlines()) == before + 1, "a backtest of holdout days is a look"
-    known = fw.evaluate(runs[kind], holdout=True)
+    known = fw.evaluate(run, holdout=True)
     same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "oracle_share", "importance")
     assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
 

@@ -10,6 +10,7 @@ import pytest
 from conftest import entries
 
 from flatwater.cli.main import main
+from flatwater.envs.trading.config import AccountConfig
 from flatwater.panel.locate import load_panel
 
 Train = Callable[..., Path]
@@ -67,6 +68,23 @@ def test_each_look_at_the_holdout_is_logged_before_it_is_taken(
     assert "holdout days" in (run / "report.html").read_text()
     assert json.loads((run / "result.json").read_text()) == walked
     assert result["traders"] != walked["traders"]
+
+
+def test_a_benchmark_is_bought_and_held(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("run", "--rounds", "1", "--benchmark", "S1")
+    result = json.loads((run / "result.json").read_text())
+    panel, account = load_panel("synthetic:6x260"), AccountConfig()
+    close = panel.feature("close")[:, 1]
+    on = {str(date): n for n, date in enumerate(panel.dates)}
+    first, last = on[result["first_day"]], on[result["last_day"]]
+    assert panel.valid[[first, last], 1].all()
+    held = close[last] * account.sale_factor / (close[first] * account.purchase_factor) - 1
+    assert result["traders"]["S1 held"]["total_return"] == pytest.approx(float(held), rel=1e-4)
+    assert "S2 held" in str(evaluated(run, capsys, "--benchmark", "S2"))
+    assert main(["evaluate", str(run), "--benchmark", "SPY"]) == 2
+    assert "benchmark = 'SPY': must be one of S0, S1" in capsys.readouterr().err
+    assert main(["report", str(run)]) == 0
+    assert "S2 held" in (run / "report.html").read_text()
 
 
 def test_training_never_sees_the_holdout(tiny: list[str], tmp_path: Path) -> None:

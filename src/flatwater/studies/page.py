@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from flatwater.metrics.lines import thinned
-from flatwater.recipes.erl.sections import TRADERS
+from flatwater.recipes.erl.sections import OTHER, TRADERS
 from flatwater.reports.blocks import Block, Paragraph, Piece, Section, Table, Tile
 from flatwater.reports.chart import MOST_POINTS, Axis, Bars, Chart, Line, Picture
 from flatwater.reports.document import document
@@ -97,7 +97,9 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
     for name in (column for column in kept.columns if column != "date"):
         values, first = kept[name].to_list(), name == "champion"
         title = f"{'champions' if first else name} x {values[-1]:.2f}"
-        line = Line(name=title, x=dates, y=values, colour=TRADERS[name], width=2.4 if first else 1.3, front=first)
+        line = Line(
+            name=title, x=dates, y=values, colour=TRADERS.get(name, OTHER), width=2.4 if first else 1.3, front=first
+        )
         marks.append(line)
     return Chart(
         title="Equity over all test days",

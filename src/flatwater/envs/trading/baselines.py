@@ -22,8 +22,17 @@ def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -
         end: row after the last.
         account: opening cash and costs.
     """
-    mark = market.mark[start:end].double()
-    listed = market.close[start] > 0
+    return hold(market.mark[start:end].double(), market.close[start] > 0, account)
+
+
+def hold(mark: Float[Tensor, "D K"], listed: Bool[Tensor, "K"], account: AccountConfig) -> Float[Tensor, " D1"]:
+    """Equal amounts of what is listed, bought at the first close and sold at the last.
+
+    Args:
+        mark: last closes, day by day.
+        listed: what has a close on the first day.
+        account: opening cash and costs.
+    """
     share = account.cash / listed.sum().clamp(min=1)
     shares = (share / account.purchase_factor / mark[0]).where(listed, 0)
     idle = account.cash * (~listed.any()).double()

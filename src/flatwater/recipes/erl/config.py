@@ -13,7 +13,7 @@ from flatwater.trainers.erl.config import ErlConfig, replay_capacity
 class ErlRunConfig(RunConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
-    open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "from_run"}
+    open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "from_run", "benchmark"}
 
     trainer: Literal["erl"] = "erl"
     """What the run trains, so that `flatwater resume` knows."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flatwater.envs.trading.market import Market, build_market, market_from, tensors_of
-from flatwater.errors import DataError
+from flatwater.errors import DataError, require
 from flatwater.panel.extending import difference
 from flatwater.panel.locate import cache_folder, cached_panel, load_panel, name_in_cache
 from flatwater.panel.mapped import mapped
@@ -29,9 +29,15 @@ def panel_of(config: ErlRunConfig) -> Panel:
 
     Raises:
         DataError: it cannot be used.
-        ConfigError: it has fewer days than are asked for.
+        ConfigError: it has fewer days than are asked for, or no benchmark of that name with prices above 0.
     """
-    return first_days(load_panel(config.panel), config.splits.days)
+    panel = first_days(load_panel(config.panel), config.splits.days)
+    if (name := config.benchmark) is not None:
+        require(name in panel.instruments, "benchmark", name, f"one of {', '.join(panel.instruments)}")
+        n = panel.instruments.index(name)
+        lowest = float(np.min(panel.feature("close")[panel.valid[:, n], n], initial=np.inf))
+        require(lowest > 0, "benchmark", name, f"an instrument with closes above 0 (the lowest is {lowest:g})")
+    return panel
 
 
 def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -> ErlRunConfig:

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.envs.trading import account
-from flatwater.envs.trading.baselines import buy_and_hold, equal_weight, play_random_
+from flatwater.envs.trading.baselines import buy_and_hold, equal_weight, hold, play_random_
 from flatwater.envs.trading.config import TradingConfig
-from flatwater.envs.trading.market import Market
+from flatwater.envs.trading.market import Market, last_usable
 from flatwater.envs.trading.results import episode_summary, trades
 from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
 from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, rules
@@ -19,6 +19,7 @@ from flatwater.panel.panel import Panel
 from flatwater.panel.splits import Days
 from flatwater.recipes.erl.comparison import (
     CHAMPION,
+    CHANCE,
     ORACLE,
     Comparison,
     beside_oracle,
@@ -116,13 +117,13 @@ def score_champion(contest: Contest) -> Score:
         "champion": champion.logs.equity[0],
         "buy and hold": buy_and_hold(market, days.first, days.stop, env_config.account),
         "equal weight": equal_weight(market, days.first, days.stop, env_config.account),
+        **_benchmark(contest),
         **{name: env.logs.equity[0] for name, env in played.items()},
         "random": chance.logs.equity[median],
     }
     rows = {
         "champion": _of_env(champion, env_config),
-        "buy and hold": _of_curve(curves["buy and hold"]),
-        "equal weight": _of_curve(curves["equal weight"]),
+        **{name: _of_curve(curves[name]) for name in curves if name not in {CHAMPION, CHANCE, *played}},
         **{name: _of_env(env, env_config) for name, env in played.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
@@ -142,6 +143,17 @@ def score_champion(contest: Contest) -> Score:
         importance=dict(zip(panel.instruments, outlook.attention[0].tolist(), strict=True)),
         effects=feature_effects(setup, market, contest.actor, days, setup.config.observation_features),
     )
+
+
+def _benchmark(contest: Contest) -> dict[str, Float[Tensor, "D1"]]:
+    """The equity of the benchmark, where one is named."""
+    panel, days, name = contest.panel, contest.days, contest.setup.config.benchmark
+    if name is None:
+        return {}
+    n = panel.instruments.index(name)
+    closes = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan)[:, None]
+    mark = torch.from_numpy(last_usable(closes))[days.first : days.stop].double()
+    return {f"{name} held": hold(mark, mark[0] > 0, contest.setup.config.env.account).to(contest.setup.device)}
 
 
 def _play_chance_(contest: Contest, chance: Simulator, *, bought: Tensor) -> None:

@@ -39,6 +39,8 @@ TRADERS = {
     "oracle": "--oracle",
 }
 """The colour of each trader, in a run and in a study."""
+OTHER = "--quiet"
+"""Of a benchmark."""
 RETURN, HOLDING = "validation/return", "validation/holding"
 COURSE = (
     ("fitness/mean", "fitness, mean", "--quiet", 1.6),
@@ -214,8 +216,8 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
         "on the walk-forward days: its lead there is worth something only if it holds on days that nobody has seen.",
         marks=[
             changes(name, dates, kept[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
-            for name, colour in TRADERS.items()
-            if name in kept.columns  # only an artificial market has an oracle
+            for name, colour in {**TRADERS, **{name: OTHER for name in kept.columns if name not in TRADERS}}.items()
+            if name in kept.columns and name != "date"  # only an artificial market has an oracle
             for first in [name == "champion"]
         ],
         x=Axis(kind="date"),

@@ -62,6 +62,9 @@ class ErlConfig:
     """Every random number of the run follows from it."""
     observation_features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES
     """Features of the panel that a trader sees, by name."""
+    benchmark: str | None = None
+    """Instrument of the panel that results are also compared with: bought on the first day and held. It may be one that
+    cannot be traded. Left out: none."""
     splits: SplitConfig = field(default_factory=SplitConfig)
     population: PopulationConfig = field(default_factory=PopulationConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
