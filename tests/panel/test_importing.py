@@ -256,7 +256,11 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         ("a.csv", b"date\n2020-01-01\n", "no column with prices"),
         ("a.parquet", b"not parquet", "a.parquet: the file cannot be read as parquet"),
         ("a.csv", b"\xff\xfe\x00date", "a.csv: "),
-        ("a.xlsx", b"PK", r"a.xlsx: a panel is imported from .parquet or .csv, not from '.xlsx'"),
+        (
+            "a.xlsx",
+            b"PK",
+            r"a.xlsx: a panel is imported from .parquet or .csv, not from '.xlsx'. Save the sheet as CSV",
+        ),
     ],
 )
 def test_a_file_that_holds_no_prices_is_refused(tmp_path: Path, name: str, contents: bytes, message: str) -> None:

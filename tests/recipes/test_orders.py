@@ -107,8 +107,9 @@ def assert_played_alike(run: Path, prices: str) -> None:
     first, settlement = int(np.searchsorted(panel.dates, np.datetime64(known["first_day"]))), 5
     stop = first + known["days"]
     played = day_by_day(trader, panel, range(first, stop - 1), stop - settlement)
-    assert [(*trade[:3], trade[4]) for trade in played] == [(*trade[:3], trade[4]) for trade in wanted]
-    assert [trade[3] for trade in played] == pytest.approx([trade[3] for trade in wanted], rel=1e-5)
+    assert [(*trade[:2], trade[4]) for trade in played] == [(*trade[:2], trade[4]) for trade in wanted]
+    for number, within in ((2, 1e-6), (3, 1e-5)):  # the last bit of a target: one evening alone, or among many
+        assert [trade[number] for trade in played] == pytest.approx([trade[number] for trade in wanted], rel=within)
     assert len(wanted) > 10
 
 

@@ -168,7 +168,7 @@ class ConsoleTable:
         resident = metrics.get(RESIDENT.name, 0.0)
         if memory and abs(resident - self._told_of) >= WORTH_TELLING * self._told_of:
             self._told_of = resident
-            self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1)))
+            self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1), expand=False))
 
     def left(self) -> float:
         """Seconds to the end of the run, after a round; NaN before the first has ended."""

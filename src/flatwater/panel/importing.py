@@ -24,7 +24,7 @@ from flatwater.panel.dates import DateOrder
 from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.lists import unpack_lists
-from flatwater.panel.naming import SUFFIXES, Layout, find_layout, say_guessed
+from flatwater.panel.naming import SHEETS, SUFFIXES, Layout, find_layout, say_guessed
 from flatwater.panel.notes import notes_at_the_end
 from flatwater.panel.own import compute_own, kept_names, own_of
 from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
@@ -112,7 +112,10 @@ def read_prices(
 
 def _read(source: Path, decimal: Decimal | None) -> pl.DataFrame:
     if source.suffix.lower() not in SUFFIXES:
-        raise DataError(f"{source}: a panel is imported from {' or '.join(SUFFIXES)}, not from {source.suffix!r}.")
+        sheet = " Save the sheet as CSV in the program that wrote it." if source.suffix.lower() in SHEETS else ""
+        raise DataError(
+            f"{source}: a panel is imported from {' or '.join(SUFFIXES)}, not from {source.suffix!r}.{sheet}"
+        )
     try:
         open_regular(source).close()
         if source.suffix.lower() == ".parquet":

@@ -11,6 +11,8 @@ from flatwater.panel.panel import PRICES
 
 SUFFIXES = (".parquet", ".csv")
 """The files that can be imported."""
+SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+"""Files of spreadsheet programs."""
 
 ADJUSTED = "adj_close"
 """The close after splits and dividends: where it is there, all prices of its row are scaled by it."""

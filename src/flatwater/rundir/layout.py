@@ -212,9 +212,15 @@ def open_folder(path: Path) -> RunFolder:
     folder = RunFolder(path)
     if not folder.config.is_file():
         other = "It is no folder." if path.exists() else "There is no such folder."
-        here = "It has no config.toml." if path.is_dir() else other
+        here = _without_settings(path) if path.is_dir() else other
         raise RunError(f"{path}: there is no run here. {here} See `flatwater runs` for the runs in ./runs.")
     return folder
+
+
+def _without_settings(path: Path) -> str:
+    """What a folder is that is no run's: one of a study or a sweep has runs in it."""
+    runs = sorted(config.parent for config in path.glob("*/config.toml"))
+    return f"It holds runs: give one of them, such as {runs[-1]}." if runs else "It has no config.toml."
 
 
 def recorded_rounds(folder: RunFolder) -> int:
