@@ -170,6 +170,7 @@ def evaluate(run: Path | str, *, holdout: bool = False, **changes: Any) -> dict[
         holdout: on days or episodes that no part of training has seen. Each look is logged: one that is looked at
             often is none.
         changes: `panel`, where that of a run of traders lies now; it may have newer days, which are left out.
+            `benchmark`, an instrument that they are compared with as well.
 
     Raises:
         FlatwaterError: there is no run, or nothing to be judged yet.

@@ -29,8 +29,6 @@ class Evaluate:
     panel: str | None = None
     """Where the panel of a run of traders lies now. It may have newer days than the run began with, which are left out
     (`flatwater backtest` plays those). Left out: where it was."""
-    benchmark: str | None = None
-    """Instrument of the panel, bought and held, that traders are compared with as well. Left out: the run's, if any."""
     json: bool = False
     """Print the result as JSON instead of a table."""
 
@@ -45,8 +43,7 @@ class Evaluate:
 
         errors = terminal(errors=True)
         with errors.status("reading the run and playing what it has trained …"):
-            changes = {"panel": self.panel, "benchmark": self.benchmark}
-            result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
+            result = evaluate(self.run, holdout=self.holdout, say=errors.print, panel=self.panel)
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:
