@@ -81,6 +81,7 @@ LATER = {
     "native_frames": _case("ctypes", "native", "outside of Python"),
     "carried_state": _case("torch", "leak", "hidden"),
     "exit_handlers": _case("numpy", "leak", "atexit"),
+    "leaked_pixels": _case("PIL", "native", "outside of Python"),
     "trimmed_heap": _case("ctypes", "leak", "examples"),
 }
 """Programs written when the finder was mended for the second time, and looked at while it was. They are all seen."""

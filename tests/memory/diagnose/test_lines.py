@@ -41,6 +41,10 @@ def view(n):
     return window(n)[:1]
 
 
+def text(n):
+    return "x" * n
+
+
 def record(n):
     return {"step": n, "reward": float(n)}
 
@@ -117,6 +121,12 @@ def test_an_array_a_view_of_it_and_a_dict(tracer: Tracer, user: Any, tmp_path: P
     # Python keeps 80 freed dicts at hand, which are older than the tracer.
     records = [user.record(n) for n in range(200)]
     assert tracer.where(records) == made(tmp_path, '"step"', "record", "python")
+
+
+def test_a_long_text_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    found = tracer.where([user.text(100_000)])
+    assert found == made(tmp_path, '"x" * n', "text", "python")
+    assert tracer.where([str(n) for n in range(1000, 1003)]) is None, "short ones are shared"
 
 
 def test_an_object_counts_with_what_it_holds(tracer: Tracer, user: Any, tmp_path: Path) -> None:

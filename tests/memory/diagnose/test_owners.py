@@ -1,5 +1,6 @@
 """Each way in which programs grow (docs: what grows in training programs), in a small program that does just that."""
 
+import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -487,3 +488,23 @@ def test_a_table_that_is_replaced_by_a_larger_one_is_told_by_the_name_of_the_tab
     (owner,) = [found for found in find_owners(before, take_census(roots)) if found.path.endswith("holder['history']")]
     assert "float64[1, 101000]" in owner.what
     assert reached(roots, owner.way) is owner.container
+
+
+def test_a_cache_of_numbers_is_told_by_the_arguments_that_it_keeps() -> None:
+    class Client:
+        def __init__(self) -> None:
+            self.pool = bytes(10_000)
+
+        @functools.lru_cache(maxsize=None)  # noqa: B019, UP033
+        def files(self) -> int:
+            return 7
+
+    kept = Client.files
+    Client().files()
+    roots = Roots(named=(("kept", kept),))
+    before = take_census(roots)
+    for _ in range(20):
+        Client().files()
+    owners = [found for found in find_owners(before, take_census(roots)) if found.kind == "cache"]
+    assert [owner.what for owner in owners] == ["21 × bytes of 10033 bytes"]
+    assert {type(leaf) for leaf in owners[0].newest} == {bytes}

@@ -63,10 +63,18 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
     if issubclass(type(container), dict):
         return list(islice(reversed(dict.values(container)), count))[::-1]
     if kind == "cache":
-        return [result for _, result in cached(container)[-count:]]
+        return [_heavier(key, result) for key, result in cached(container)[-count:]]
     inside = look(container, _fresh_walk(sys.maxsize))
     held = [part for name, part in inside.parts if name == "[*]"] or [part for _, part in inside.parts]
     return held[-count:]
+
+
+def _heavier(key: Any, result: Any) -> Any:  # noqa: ANN401
+    """The result of a call that is kept, or the argument where the result is a number: `self`, of a method."""
+    if id(type(result)) not in ATOMS or result.__sizeof__() >= LONG_TEXT:
+        return result
+    single = issubclass(type(key), list) and list.__len__(key) == 1
+    return list.__getitem__(key, 0) if single else key
 
 
 def _fresh_walk(draw: int) -> Walk:

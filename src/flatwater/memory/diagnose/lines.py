@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flatwater.memory.diagnose.finding import Made
 from flatwater.memory.objects.arrays import figures_of, last_base, saved_tensors
+from flatwater.memory.objects.children import LONG_TEXT
 from flatwater.memory.objects.raw import bytes_of, is_a
 from flatwater.memory.objects.roots import is_user_file
 from flatwater.memory.probes.allocations import frames_of
@@ -114,7 +115,7 @@ class Tracer:
         waiting, seen = deque([item]), set[int]()
         while waiting and len(seen) < CONTENTS:
             held = waiting.popleft()
-            if id(held) not in seen and not is_a(held, *_SHARED):
+            if id(held) not in seen and not _is_shared(held):
                 seen.add(id(held))
                 yield from self._own_origins(held)
                 waiting += gc.get_referents(held)[:CONTENTS]
@@ -208,6 +209,11 @@ def _side(file: str, packages: tuple[str, ...]) -> Side:
     if Path(file).parent == Path(sysconfig.get_path("scripts")):  # `flatwater` itself, as pip installs it
         return "library"
     return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
+
+
+def _is_shared(held: object) -> bool:
+    """Whether many objects may refer to it; a long text was made for what holds it."""
+    return is_a(held, *_SHARED) and not (type(held) is str and str.__sizeof__(held) >= LONG_TEXT)
 
 
 def _live(frame: FrameType | None) -> Iterator[Line]:

@@ -217,7 +217,7 @@ def reached(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
     for name in way[1:]:
         if place is None:
             return None
-        inside = look(place, Walk(LEAVES, lambda _: False, LEAVES))
+        inside = look(place, Walk(LEAVES, _is_users, LEAVES))
         if name == "[*]":
             place = next(iter(newest_items(place, inside.kind, 1)), None)
         else:
@@ -241,12 +241,14 @@ def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | No
 
 ITEMISED = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
 """Kinds of containers that grow by single items."""
+LATEST = 6
+"""Items that are looked into while allocations are traced, and each look takes several times as long."""
 FOLLOWED = ITEMISED | _WHOLE
 """Kinds of which it is seen without a census that something was added."""
 
 
 def added_since(container: Any, holding: Holding) -> tuple[int, tuple[Any, ...]] | None:  # noqa: ANN401
-    """The length of a container now, and up to 24 leaves of what was added to it since; None if nothing was.
+    """The length of a container now, and leaves of what was added to it last; None if nothing was.
 
     Args:
         container: what the holding is of, or what stands in its place now.
@@ -258,7 +260,7 @@ def added_since(container: Any, holding: Holding) -> tuple[int, tuple[Any, ...]]
     if length <= holding.length:
         return None
     now = replace(holding, length=length)
-    return length, contents(now, newest_items(container, holding.kind, min(length - holding.length, LEAVES))).leaves
+    return length, contents(now, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
 
 
 def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:

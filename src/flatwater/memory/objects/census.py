@@ -16,7 +16,7 @@ from typing import Any
 
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.objects.walk import DRAWN, FOLDED, Exploration, Place, explore, explore_, held, rest_
-from flatwater.memory.probes.bound import monotonic
+from flatwater.memory.probes.bound import monotonic, thread_seconds
 
 DRAW, FEW = 24, 6
 """Items of a big container that are looked at; the second where the first make the walk long, as figures do."""
@@ -242,7 +242,8 @@ class Censuses:
         self.seconds = 0.0
         """What a slice may still take at this step."""
         self.took = 0.0
-        """Seconds of the last one, all slices together."""
+        """CPU seconds of the last one, all slices together: on a busy machine it stands still for longer."""
+        self._spent = 0.0
         self.libraries: dict[str, Any] = {}
         """Globals of libraries by path, at which those that follow look as well."""
         self._roots, self._counted = roots, counted
@@ -276,16 +277,19 @@ class Censuses:
         if self._counted_whole is None:
             return None
         census = self._counted_whole
+        self.took = self._spent
         self.drop()
-        self.took = census.seconds
         self._counted(self._since, census)
         return self._since, census
 
     def go_on(self, seconds: float) -> None:
         """A slice of the one that is under way, between two steps; `take` hands it over at the next one."""
         if self._counting is not None and self._counted_whole is None:
+            began = thread_seconds()
             self._counted_whole = count_(self._counting, seconds, self._step)
+            self._spent += thread_seconds() - began
 
     def drop(self) -> None:
         """Leave the one that is under way."""
         self._counting = self._counted_whole = None
+        self._spent = 0.0
