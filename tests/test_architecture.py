@@ -19,12 +19,60 @@ TITLES = ("Manager", "Handler", "Helper", "Base", "Mixin")
 HOT = ["nets", "rollouts", "replay", "algorithms", "evolution"]
 HOT += [f"envs/trading/{module}.py" for module in ("simulator", "market", "exits", "book", "account", "observation")]
 HOT += ["envs/growing"]
-HOT += [f"trainers/grow/{module}.py" for module in ("collect", "held_out")]
+HOT += [f"trainers/{module}.py" for module in ("grow/collect", "grow/held_out", "blocks/collect", "blocks/held_out")]
+HOT += [f"trainers/{module}.py" for module in ("erl/play", "erl/explore", "erl/learn", "erl/tile")]
+HOT += [f"trainers/{module}.py" for module in ("evolve/play", "evolve/trial")]
 WAITS = {"item", "cpu", "tolist", "numpy"}
 MAY_WAIT = {
     "nets/own_host.py::draw_": "once an episode: a class of the user's draws its weights in Python, host by host",
+    "trainers/blocks/collect.py::__init__": "views of what lies on the CPU, bound once",
+    "trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of the actions a step",
+    "trainers/blocks/collect.py::_end_": "of what lies on the CPU",
+    "trainers/blocks/collect.py::ask_": "a teacher is on the CPU",
+    "trainers/blocks/held_out.py::__init__": "views of what lies on the CPU, bound once",
+    "trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of the actions a step",
+    "trainers/evolve/play.py::__call__": "the world is on the CPU: one copy of the actions a step",
+    "trainers/evolve/play.py::__init__": "views of what lies on the CPU, bound once",
+    "trainers/evolve/play.py::_begin_": "of what lies on the CPU",
+    "trainers/evolve/trial.py::__init__": "views of what lies on the CPU, bound once",
+    "trainers/evolve/trial.py::_play_": "of what lies on the CPU",
+    "trainers/evolve/trial.py::fitness_step_": "of what lies on the CPU",
 }
-"""`module::function` -> why it may wait for the device: it is called once a round or less."""
+"""`module::function` -> why it may wait for the device: it is called once a round or less, or the number is there."""
+COPIES = {"new_tensor", "tensor", "as_tensor", "from_numpy", "cuda", "to"}
+"""What brings numbers from Python or the CPU to a device: the copy waits until the device has done all it was given."""
+MAY_COPY = {
+    **dict.fromkeys(
+        (
+            "envs/growing/simulator.py::build_envs",
+            "envs/growing/own_host.py::_tried",
+            "envs/growing/own_host.py::_arena",
+            "envs/growing/task.py::_put",
+            "envs/growing/task.py::task_of",
+            "envs/growing/lifecycle.py::build_tables",
+            "envs/trading/market.py::build_market",
+            "nets/actions.py::_range",
+            "replay/ring.py::_storage",
+            "algorithms/ppo.py::build",
+        ),
+        "when the run is built",
+    ),
+    "replay/ring.py::append_": "for other people's loops: whatever an environment gave, once a step",
+    "replay/ring.py::_write_": "the same",
+    "algorithms/ppo.py::deal": "what was collected may lie on the CPU, where its world is: once a minibatch",
+    "algorithms/ppo.py::_dealer": "once an update",
+    "algorithms/ppo.py::judge_": "once a block",
+    "algorithms/ppo.py::read_learner_": "once a round",
+    "trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of its observations a step",
+    "trainers/blocks/collect.py::_value_": "once a block, and where an episode was cut off",
+    "trainers/blocks/collect.py::_end_": "to the CPU",
+    "trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of its observations a step",
+    "trainers/evolve/play.py::_act": "the same",
+    "trainers/evolve/play.py::_begin_": "where an episode begins",
+    "trainers/evolve/play.py::step_": "to the CPU",
+    "trainers/evolve/trial.py::_act": "the world is on the CPU: one copy of its observations a step",
+}
+"""`module::function` -> why it may copy."""
 
 GLOBAL_DRAWS = {
     "rand",
@@ -146,6 +194,21 @@ def test_hot_paths_do_not_wait_for_the_device() -> None:
         if "." in called and called.rsplit(".", 1)[1] in WAITS and not call.args and not call.keywords
     }
     assert waits == set(MAY_WAIT)
+
+
+def copies(call: ast.Call, called: str) -> bool:
+    """Whether it brings something to a device: `to` does, unless it names a type alone."""
+    head, _, function = called.rpartition(".")
+    if function not in COPIES or not (head or "." in called):
+        return False
+    return function != "to" or not all(dotted(given).rpartition(".")[2].endswith("dtype") for given in call.args)
+
+
+def test_hot_paths_do_not_copy_to_the_device() -> None:
+    """The market, the networks and all that is drawn are there already; numbers are filled in, and not copied."""
+    hot = [path for path in SOURCE.rglob("*.py") if name(path).startswith(tuple(HOT))]
+    found = {place(path, call) for path in hot for call, called in calls(tree(path)) if copies(call, called)}
+    assert found == set(MAY_COPY)
 
 
 def draws_globally(call: ast.Call, called: str) -> bool:

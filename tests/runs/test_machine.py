@@ -1,6 +1,7 @@
 """What becomes of freed memory. In processes of their own: the settings are the process's."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -68,3 +69,35 @@ def test_a_run_whose_threads_wait_says_so(
     assert main(["train", "erl", *tiny, "--threads", "2", "--rounds", "1", "--run", str(run)]) == 0
     assert "threads then wait for each other" in " ".join(capsys.readouterr().out.split())
     assert "threads wait: 2 threads had " in (run / "alarms.jsonl").read_text()
+
+
+CUDA = """
+import json, os
+import torch
+from flatwater.errors import ConfigError
+from flatwater.runs.machine import find_device
+
+def settings():
+    cudnn = torch.backends.cudnn
+    return [
+        os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32,
+    ]
+
+find_device("cpu")
+before = settings()
+torch.cuda.device_count = lambda: 1
+found = str(find_device("cuda:0"))
+print(json.dumps([before, found, settings()]))
+"""
+
+
+def test_a_cuda_device_repeats_itself() -> None:
+    """In a process that has one, as far as it can tell."""
+    environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
+    done = subprocess.run([sys.executable, "-c", CUDA], check=True, capture_output=True, text=True, env=environment)
+    before, found, after = json.loads(done.stdout)
+    assert before[:3] == [None, False, False]
+    assert (found, after) == ("cuda:0", [":4096:8", True, True, True, False, False, False])

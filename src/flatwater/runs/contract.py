@@ -105,9 +105,13 @@ class Contract:
             # What workers compute is not in this process's CPU seconds: nothing is said of how fast a run with them is.
             rates={}
             if self.plan.workers
-            else {name: e.steps / e.cpu_seconds for name, e in efforts.items() if e.cpu_seconds > 0},
+            else {name: e.steps / spent for name, e in efforts.items() if (spent := self._spent(e)) > 0},
         )
         return statement, self.monitor.observe(reading)
+
+    def _spent(self, effort: Effort) -> float:
+        """Seconds that do not depend on what else runs: of this process's CPU, or of the device that computes."""
+        return effort.seconds if self.device.type == "cuda" else effort.cpu_seconds
 
     def family_(self) -> Processes:
         """This process and its workers; read again when that is a small part of the time since."""

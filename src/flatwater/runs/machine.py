@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import platform
 
 import torch
@@ -30,7 +31,22 @@ def find_device(name: str) -> torch.device:
         )
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device = {name!r}: must be cpu, cuda or cuda:N")
+    if device.type == "cuda":
+        repeat_on_cuda()
     return device
+
+
+def repeat_on_cuda() -> None:
+    """Have CUDA compute the same bits each time, in the precision that is asked for; before it computes at all.
+
+    Operations that have no such kernel warn, and go on: a run must not end at one.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def accelerators() -> list[str]:

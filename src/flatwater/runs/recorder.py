@@ -4,11 +4,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from rich.text import Text
 
 from flatwater.checkpoints.writer import save_checkpoint
@@ -34,10 +36,37 @@ from flatwater.runs.signals import Stop
 from flatwater.runs.trackers import held_bytes, open_trackers
 
 
+class Event(Protocol):
+    """A moment on a device, as `torch.cuda.Event` is."""
+
+    def elapsed_time(self, end_event: Any) -> float:  # noqa: ANN401  (another of its class)
+        """Milliseconds from this one to another."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device has come to it."""
+        ...
+
+
+def cuda_event() -> Event:
+    """Recorded now, behind all that the device was given."""
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
 @dataclass
 class Efforts:
-    """Counts between two moments to the phase that was at work; one for each process that trains a run."""
+    """Counts between two moments to the phase that was at work; one for each process that trains a run.
 
+    Where a CUDA device computes, the clock of this process says how long it took to hand work over. There events mark
+    each step's end, and are read when the round is taken.
+    """
+
+    mark: Callable[[], Event] | None = None
+    """Makes an event on the device; None where time is that of this process."""
+    marked: list[tuple[str, Event]] = field(default_factory=list)
+    """Phase and end of each step since `take_`; before them where it began."""
     spent: dict[str, Effort] = field(default_factory=dict)
     """By phase, since `take_`."""
     wall: float = field(default_factory=time.monotonic)
@@ -46,6 +75,11 @@ class Efforts:
     highest: int = field(default_factory=lambda: peak_bytes() or 0)
     """The most that was ever resident, from before the first phase on; 0 where nobody counts it."""
     counts_peaks: bool = field(default_factory=reset_peak)
+
+    def __post_init__(self) -> None:
+        """Begin where the device is now."""
+        if self.mark is not None:
+            self.marked.append(("", self.mark()))
 
     def count_(self, phase: str, *, ends: bool = True) -> None:
         """Add what was spent since the last call, as one step of the phase.
@@ -63,11 +97,23 @@ class Efforts:
             peak=self._peak_() if ends else before.peak,
         )
         self.wall, self.cpu = wall, cpu
+        if self.mark is not None:
+            self.marked.append((phase, self.mark()))
 
     def take_(self) -> dict[str, Effort]:
         """The phases since the last call, and begin anew."""
         taken, self.spent = self.spent, {}
-        return taken
+        return taken | {name: replace(taken[name], seconds=seconds) for name, seconds in self._on_device_().items()}
+
+    def _on_device_(self) -> dict[str, float]:
+        """Seconds from mark to mark, by the phase that the later one belongs to."""
+        seconds: dict[str, float] = {}
+        if self.marked:
+            self.marked[-1][1].synchronize()
+        for (_, began), (phase, ended) in pairwise(self.marked):
+            seconds[phase] = seconds.get(phase, 0.0) + began.elapsed_time(ended) / 1000
+        self.marked = self.marked[-1:]
+        return seconds
 
     def _peak_(self) -> int | None:
         reached = peak_bytes() if self.counts_peaks else None
@@ -323,6 +369,7 @@ def build_watcher(
             ledger=open_(folder.ledger),
             findings=open_(folder.findings),
             on_round=on_round,
+            efforts=Efforts(cuda_event if composed.device.type == "cuda" else None),
         )
         opened.pop_all()  # all are open: from here on `close` closes them
     return watcher

@@ -23,7 +23,8 @@ def explorer(setup: Setup, members: Members, rng: torch.Generator) -> Explore:
 
 def by_part(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
     """How noisy a coefficient and a sale target are."""
-    return torch.tensor([exploration.coefficient, exploration.target], device=device)
+    parts = (exploration.coefficient, exploration.target)
+    return torch.stack([torch.full((), part, device=device) for part in parts])  # written there, and not copied there
 
 
 def spread_over_days(

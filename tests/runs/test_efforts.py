@@ -1,0 +1,49 @@
+"""What a phase takes on a device is what its events say, and not how long the work took to hand over."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from flatwater.runs.recorder import Efforts
+
+
+@dataclass
+class FakeEvent:
+    """At so many milliseconds of the device."""
+
+    at: float
+    waited: bool = False
+
+    def elapsed_time(self, end_event: "FakeEvent") -> float:
+        return end_event.at - self.at
+
+    def synchronize(self) -> None:
+        self.waited = True
+
+
+def test_the_seconds_of_a_phase_are_those_of_the_device() -> None:
+    moments: Iterator[float] = accumulate((100.0, 2000.0, 3000.0, 500.0, 40.0, 7000.0))
+    made: list[FakeEvent] = []
+
+    def mark() -> FakeEvent:
+        made.append(FakeEvent(next(moments)))
+        return made[-1]
+
+    efforts = Efforts(mark)
+    efforts.count_("learn", ends=False)
+    efforts.count_("learn")
+    efforts.count_("evaluate")
+    taken = efforts.take_()
+    assert {name: effort.seconds for name, effort in taken.items()} == {"learn": 5.0, "evaluate": 0.5}
+    assert [effort.steps for effort in taken.values()] == [2, 1]
+    assert [event.waited for event in made] == [False, False, False, True], "the last one is waited for, once"
+    efforts.count_("save")
+    efforts.count_("learn")
+    assert {name: effort.seconds for name, effort in efforts.take_().items()} == {"save": 0.04, "learn": 7.0}
+
+
+def test_without_a_device_they_are_those_of_this_process() -> None:
+    efforts = Efforts()
+    efforts.count_("learn")
+    assert 0 <= efforts.take_()["learn"].seconds < 60
+    assert efforts.take_() == {}
