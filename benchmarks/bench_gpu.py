@@ -1,4 +1,4 @@
-"""Traders on a CUDA device: does it wait, how far is it from the hardware's floor, is it held as planned, does it repeat?
+"""Traders on a CUDA device: does it wait, how far is it from the floor, is it held as planned, does it repeat itself?
 
     python benchmarks/bench_gpu.py [--sizes S M FULL] [--rounds 50] [--json]
 
@@ -12,7 +12,7 @@ bytes      allocated when the run is built, less planned, less what rounding to 
 repeats    two runs of the same seed have the same bits
 reserved   bytes that torch's allocator has after the last of many generations over those after the tenth: 1.0
 
-Where there is no CUDA device it says so and ends with 0. --device cpu tries the program itself out, without the questions
+Where there is no CUDA device it says so and ends with 0. --device cpu tries the program itself out, without questions
 that only CUDA can answer; its numbers mean nothing. Exit status 1 where an answer is not the one that is wanted.
 """
 
