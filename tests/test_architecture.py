@@ -28,6 +28,7 @@ MAY_WAIT = {
     "trainers/blocks/collect.py::__init__": "views of what lies on the CPU, bound once",
     "trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of the actions a step",
     "trainers/blocks/collect.py::_end_": "of what lies on the CPU",
+    "trainers/blocks/collect.py::_teach_": "of what lies on the CPU",
     "trainers/blocks/collect.py::ask_": "a teacher is on the CPU",
     "trainers/blocks/held_out.py::__init__": "views of what lies on the CPU, bound once",
     "trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of the actions a step",
