@@ -10,6 +10,8 @@ import torch
 from gymnasium import spaces
 
 from flatwater.envs.conformance import check_env_conformance
+from flatwater.envs.world import Spaces
+from flatwater.errors import ConfigError
 
 torch.set_num_threads(1)
 
@@ -215,3 +217,126 @@ def test_a_broken_env_is_told_what_is_wrong(make: Any, told: list[str]) -> None:
     for sentence, part in zip(findings, told, strict=True):
         assert part in sentence
         assert sentence.endswith(".")
+
+
+class Duel:
+    """A parallel environment of two agents, of which one leaves earlier."""
+
+    possible_agents: ClassVar[list[str]] = ["a", "b"]
+
+    def __init__(self, reward: Any = 1.0) -> None:
+        self.reward, self.agents = reward, list[str]()
+        self.spaces = {agent: (spaces.Box(0, 9, (1,), np.float32), spaces.MultiDiscrete([2, 3])) for agent in "ab"}
+
+    def observation_space(self, agent: str) -> Any:
+        return self.spaces[agent][0]
+
+    def action_space(self, agent: str) -> Any:
+        return self.spaces[agent][1]
+
+    def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:  # noqa: ARG002
+        self.rng = np.random.default_rng(seed) if seed is not None else self.rng
+        self.agents, self.age, self.start = [*"ab"], 0, float(self.rng.integers(4))
+        return self.seen(), {agent: {} for agent in self.agents}
+
+    def seen(self) -> dict[str, Any]:
+        return {agent: np.array([self.start + self.age], np.float32) for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict, ...]:
+        self.age += 1
+        over = {agent: self.age == {"a": 2, "b": 5}[agent] for agent in self.agents}
+        paid = {agent: self.reward * actions[agent][0] for agent in self.agents}
+        answer = (self.seen(), paid, over, dict.fromkeys(over, False), {agent: {} for agent in over})
+        self.agents = [agent for agent in self.agents if not over[agent]]
+        return answer
+
+
+class Cells:
+    """A world: each environment counts from its seed to its end; one keeps what `broken` names undone."""
+
+    def __init__(self, broken: str = "", **acts: Any) -> None:
+        self.spaces = Spaces(3, 1, "vector", (2,), ("left", "right"), 6, **acts)
+        self.broken, self.at, self.made = broken, np.zeros(3, np.float32), 0
+
+    def begin_(self, which: np.ndarray, seeds: np.ndarray, obs: np.ndarray) -> None:
+        self.made += self.broken == "seed"
+        self.at[which] = seeds[which] % 3 + self.made
+        self.show(obs)
+
+    def step_(self, actions: np.ndarray, obs: np.ndarray, reward: Any, terminated: Any, truncated: Any) -> None:
+        assert actions.shape[:2] == (3, 1)
+        self.at += 1
+        if self.broken != "reward":
+            reward[...] = actions.reshape(3, -1)[:, :1]
+        terminated[...], truncated[...] = (self.at >= 5)[:, None], False
+        self.show(obs)
+
+    def show(self, obs: np.ndarray) -> None:
+        obs[:, 0, 0] = self.at
+        if self.broken != "obs":
+            obs[:, 0, 1] = 1
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Doors(Cells):
+    """Where the count is even, the left is shut; with `broken` everything is, at 4."""
+
+    def __init__(self, broken: str = "") -> None:
+        super().__init__(broken, masked=True)
+
+    def begin_(self, which: np.ndarray, seeds: np.ndarray, obs: np.ndarray, legal: np.ndarray) -> None:  # type: ignore[override]
+        super().begin_(which, seeds, obs)
+        self.shut(legal)
+
+    def step_(self, actions: np.ndarray, *out: Any) -> None:  # type: ignore[override]
+        assert self.broken or out[-1][np.arange(3), 0, actions[:, 0]].all(), "what is illegal is never given"
+        super().step_(actions, *out[:-1])
+        self.shut(out[-1])
+
+    def shut(self, legal: np.ndarray) -> None:
+        legal[:, 0, 0], legal[:, 0, 1] = self.at % 2 == 1, (self.at != 4) | (self.broken != "shut")
+
+
+def several(env: Any, *, copy: bool = True) -> Any:
+    return gymnasium.vector.SyncVectorEnv([env] * 3, copy=copy)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: several(Walk),
+        Duel,
+        Cells,
+        lambda: Cells(bounds=((-1.0, 0.5), (0.0, 2.0))),
+        lambda: Cells(choices=(2, 3)),
+        Doors,
+    ],
+    ids=["vector env", "parallel", "world of choices", "world of numbers", "world of several choices", "masks"],
+)
+def test_environments_of_every_kind_are_played(make: Any) -> None:
+    assert check_env_conformance(make) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: several(Walk, copy=False), ["returned by reset() was changed", "returned by step() was changed"]),
+        (lambda: several(DiffersByInstance), ["A second env with the same seed"]),
+        (lambda: Duel(float("nan")), ["(nan) (float64): must be a finite number"]),
+        (lambda: Cells("reward"), ["the reward nan"]),
+        (lambda: Cells("obs"), ["reset() returned an observation with NaN", "step() returned an observation with NaN"]),
+        (lambda: Doors("shut"), ["step() left an agent nothing to choose"]),
+        (lambda: Cells("seed"), ["The same env, reset with the same seed"]),
+    ],
+)
+def test_one_of_every_kind_that_is_broken_is_told(make: Any, told: list[str]) -> None:
+    findings = check_env_conformance(make)
+    assert len(findings) == len(told), findings
+    assert all(part in sentence for sentence, part in zip(findings, told, strict=True)), findings
+
+
+def test_what_is_no_environment_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"make_env\(\) gave a dict: must be a gymnasium\.Env, a gymnasium\.vector"):
+        check_env_conformance(dict)

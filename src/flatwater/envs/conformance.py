@@ -1,6 +1,9 @@
-"""A conformance suite for any `gymnasium.Env`: what a long run takes for granted, and Gymnasium's checker does not ask.
+"""A conformance suite for any environment: what a long run takes for granted, and Gymnasium's checker does not ask.
 
     assert check_env_conformance(lambda: MyEnv()) == []
+
+It takes a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, a parallel environment of PettingZoo, or a `World`; the last
+three are played as one env whose episode is over when every environment, or agent, has come to its end.
 
 It plays whole episodes: twice from one seed, which must agree to the bit; and again and again, which must not grow.
 Observations are compared by digest, so a large one costs no memory here. The tests of the suite hold an env for each
@@ -15,13 +18,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
 import torch
 
-Env = gymnasium.Env[Any, Any]
+from flatwater.envs.world import Array, Spaces, split_legal
+from flatwater.errors import ConfigError
+
+Env = Any
+"""A `gymnasium.Env`, or what plays others as one."""
 _STEP_PARTS = 5
 _MASK = "action_mask"
 """Where an info says which actions are legal, if there are any that are not."""
@@ -45,26 +52,30 @@ class _Record:
 
 
 def check_env_conformance(
-    make_env: Callable[[], Env], *, episodes: int = 3, seed: int = 0, max_steps: int = 10_000
+    make_env: Callable[[], object], *, episodes: int = 3, seed: int = 0, max_steps: int = 10_000
 ) -> list[str]:
     """Play episodes and tell what would break a long run.
 
     Args:
-        make_env: called twice; the two envs must behave alike.
+        make_env: called twice; the two envs must behave alike. A world is made with its number of environments:
+            `lambda: MyWorld(4)`.
         episodes: for each of the comparisons; at least 2.
         seed: of the resets and of the actions, which are drawn from the action space.
         max_steps: an episode that is longer counts as one that does not end.
 
     Returns:
         Sentences, one for each kind of finding; empty if the env conforms.
+
+    Raises:
+        ConfigError: what is made is no environment of these kinds.
     """
-    env = make_env()
+    env = _as_one(make_env())
     first = _play(env, episodes, seed, max_steps)
     findings = first.findings
     if not first.calls:
         return findings
     again = _play(env, episodes, seed, max_steps)
-    other = _play(make_env(), episodes, seed, max_steps)
+    other = _play(_as_one(make_env()), episodes, seed, max_steps)
     for name, second in (("the same env, reset with the same seed", again), ("a second env with the same seed", other)):
         at = _first_difference(first, second)
         if at is not None:
@@ -75,6 +86,151 @@ def check_env_conformance(
             f"The global generator of {' and '.join(used)} was used or seeded: draw from self.np_random instead."
         )
     return findings + _growth(env, episodes, seed, max_steps)
+
+
+@runtime_checkable
+class _World(Protocol):
+    """A `World`, told from what is none."""
+
+    def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
+
+    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None: ...
+
+
+@runtime_checkable
+class _Parallel(Protocol):
+    """A parallel environment of PettingZoo, told from what is none."""
+
+    possible_agents: list[Any]
+
+    def observation_space(self, agent: Any) -> Any: ...  # noqa: ANN401
+
+    def action_space(self, agent: Any) -> Any: ...  # noqa: ANN401
+
+
+def _as_one(env: object) -> Env:
+    if isinstance(env, gymnasium.Env):
+        return env
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return _VectorAsOne(env)
+    if isinstance(env, _World):
+        return _WorldAsOne(env)
+    if isinstance(env, _Parallel):
+        return _ParallelAsOne(env)
+    raise ConfigError(
+        f"make_env() gave a {type(env).__name__}: must be a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel "
+        "environment of PettingZoo, or a world with begin_ and step_"
+    )
+
+
+class _VectorAsOne:
+    """All environments of a vector env; it goes on with new episodes by itself where one has ended."""
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401  (a VectorEnv)
+        self._env, self.action_space, self.observation_space = env, env.action_space, env.observation_space
+
+    def reset(self, **seed: int) -> Any:  # noqa: ANN401  (whatever it gives)
+        self._over = np.zeros(self._env.num_envs, np.bool_)
+        return self._env.reset(**seed)
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        step: Any = self._env.step(action)
+        if not isinstance(step, tuple) or len(step) != _STEP_PARTS:
+            return step
+        reward, ended = np.asarray(step[1]), np.asarray(step[2]) | np.asarray(step[3])
+        if reward.shape != self._over.shape or ended.shape != self._over.shape:
+            return step
+        self._over |= ended.astype(np.bool_)
+        return step[0], float(reward.sum()), bool(self._over.all()), False, step[4]
+
+
+class _ParallelAsOne:
+    """All agents of a parallel environment; it is its own space of actions and of observations."""
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401  (a ParallelEnv)
+        self._env = env
+        self.action_space = self.observation_space = self
+
+    def seed(self, seed: int) -> None:
+        for number, agent in enumerate(self._env.possible_agents):
+            self._env.action_space(agent).seed(seed + number)
+
+    def sample(self) -> dict[Any, Any]:
+        return {agent: self._env.action_space(agent).sample() for agent in self._env.agents}
+
+    def contains(self, seen: Any) -> bool:  # noqa: ANN401
+        return isinstance(seen, dict) and all(self._env.observation_space(each).contains(seen[each]) for each in seen)
+
+    def reset(self, **seed: int) -> Any:  # noqa: ANN401
+        return self._env.reset(**seed)
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401
+        step: Any = self._env.step(action)
+        if not isinstance(step, tuple) or len(step) != _STEP_PARTS or not all(isinstance(part, dict) for part in step):
+            return step
+        seen, paid, terminated, truncated, told = step
+        wrong = [each for each in paid.values() if not isinstance(each, Real) or not np.isfinite(float(each))]
+        over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
+        return seen, wrong[0] if wrong else float(sum(paid.values())), over, False, told
+
+
+class _WorldAsOne:
+    """All environments of a world, which begin again where they are over; it is its own space, too."""
+
+    def __init__(self, world: Any) -> None:  # noqa: ANN401  (a World)
+        self._world, self._next = world, 0
+        self._spaces: Spaces = world.spaces
+        self.action_space = self.observation_space = self
+        shape = (self._spaces.envs, self._spaces.agents)
+        self._obs = np.zeros((*shape, *self._spaces.obs), np.uint8 if self._spaces.form == "tokens" else np.float32)
+        self._legal = [np.ones((*shape, self._spaces.legal), np.bool_)] if self._spaces.masked else []
+        """What may be chosen, where the world says it."""
+        self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
+
+    def seed(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def sample(self) -> Array:
+        spaces = self._spaces
+        shape = (spaces.envs, spaces.agents, *spaces.action_shape)
+        if spaces.bounds is not None:
+            low, high = np.array(spaces.bounds, np.float32).T
+            return self._rng.uniform(low, high, shape).astype(np.float32)
+        if not self._legal:
+            return self._rng.integers(spaces.choices or len(spaces.actions), size=shape)
+        lists = split_legal(spaces, self._legal[0])
+        return np.stack([(self._rng.random(each.shape) * each).argmax(-1) for each in lists], -1).reshape(shape)
+
+    def contains(self, _seen: Any) -> bool:  # noqa: ANN401
+        """Shape and type are those of our array; of each list something must be legal."""
+        return all(part.any(-1).all() for mask in self._legal for part in split_legal(self._spaces, mask))
+
+    def _seen(self) -> Any:  # noqa: ANN401
+        return (self._obs.copy(), self._legal[0].copy()) if self._legal else self._obs.copy()
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        self._next = self._next if seed is None else seed
+        self._over = np.zeros(self._spaces.envs, np.bool_)
+        self._begin_(np.ones(self._spaces.envs, np.bool_))
+        return self._seen(), {}
+
+    def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward, terminated, truncated = self._outcome
+        if self._obs.dtype.kind == "f":
+            self._obs.fill(np.nan)
+        reward.fill(np.nan)
+        self._world.step_(action, self._obs, *self._outcome, *self._legal)
+        seen, ended = self._seen(), np.asarray((terminated | truncated).all(axis=1))
+        self._over |= ended
+        if ended.any():
+            self._begin_(ended)
+        return seen, float(reward.sum()), bool(self._over.all()), False, {}
+
+    def _begin_(self, which: Array) -> None:
+        if self._obs.dtype.kind == "f":
+            self._obs[which] = np.nan  # what is not written is found
+        self._world.begin_(which, np.arange(len(which)) + self._next, self._obs, *self._legal)
+        self._next += len(which)
 
 
 def _play(env: Env, episodes: int, seed: int, max_steps: int) -> _Record:
@@ -112,7 +268,9 @@ def _play(env: Env, episodes: int, seed: int, max_steps: int) -> _Record:
 
 def _check_observation(env: Env, observation: Any, call: str, record: _Record) -> tuple[Any, str, str]:  # noqa: ANN401
     """Note what is wrong with the observation; returns it with its digest and where it came from."""
-    if not env.observation_space.contains(observation):
+    if isinstance(env, _WorldAsOne) and not env.contains(observation):
+        record.find(f"{call} left an agent nothing to choose: in each list something must be legal.")
+    elif not env.observation_space.contains(observation):
         record.find(f"{call} returned an observation that is not in the observation space: {_described(observation)}.")
     for path, part in _parts(observation):
         if isinstance(part, np.ndarray) and part.dtype.kind == "f" and not np.isfinite(part).all():
