@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +130,9 @@ def main() -> int:
             server.kill()
     quarter = len(resident) // 4
     early, late = min(resident[quarter : 2 * quarter + 1]), min(resident[-quarter - 1 :])
+    answers = Counter(str(each) for each in said)
     claims = [
-        ("the same finding in each look", len({str(each) for each in said}) == 1 and bool(said[0]), said[0]),
+        ("the same finding in each look", len(answers) == 1 and bool(said[0]), dict(answers)),
         ("no request failed", not client.failed, f"{client.answers} answered, slowest {client.slowest:.2f} s"),
         ("the server is as after the first look", before == after and lives, ""),
         ("threads and mappings are gone", end["threads"] == 1 and end["mappings of the watch"] == 0, end),
