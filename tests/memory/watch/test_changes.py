@@ -44,7 +44,12 @@ def test_the_bytes_of_each_owner_are_told_the_largest_change_first() -> None:
 
 def test_of_containers_in_each_other_the_one_that_changed_is_told() -> None:
     before = {"app.server": 20 * MIB, "app.server.cache": 10 * MIB, "app.server.cache[*]": 9 * MIB}
-    now = {"app.server": 70 * MIB, "app.server.cache": 60 * MIB, "app.server.cache[*]": 59 * MIB}
+    now = {
+        "app.server": 70 * MIB,
+        "app.server.cache": 60 * MIB,
+        "app.server.cache[*]": 59 * MIB,
+        "app.server.cache[*].<graph>": 58 * MIB,
+    }
     owners = [line[0] for line in told(result(now), result(before)) if line[0].startswith("app")]
     assert owners == ["app.server.cache"]
 

@@ -14,8 +14,8 @@ LEAST_BYTES = 1 << 16
 """... and these."""
 OF_ANOTHER = 0.8
 """Part of an owner's change that one container below it has, from which on that one alone is told."""
-ITEMS = "[*]"
-"""At the end of the path of all items of a container."""
+ITEMS = "[*]", "[*].<graph>"
+"""At the end of the path of all items of a container, and of what these keep for their gradients."""
 NAME, NUMBER = 56, 12
 
 
@@ -65,9 +65,10 @@ def _owners(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str
 
 def _is_below(owner: str, changes: Mapping[str, int]) -> bool:
     """Whether another one has its change and is told: the bytes of an owner are those of all below it too."""
-    if owner.endswith(ITEMS) and owner.removesuffix(ITEMS) in changes:  # the items of one that is told itself
-        return True
-    below = (other for other in changes if other.startswith((f"{owner}.", f"{owner}[")) and other != owner + ITEMS)
+    if any(owner.endswith(items) and owner.removesuffix(items) in changes for items in ITEMS):
+        return True  # the items of one that is told itself
+    below = (other for other in changes if other.startswith((f"{owner}.", f"{owner}[")))
+    below = (other for other in below if other.removeprefix(owner) not in ITEMS)
     return any(changes[other] / changes[owner] >= OF_ANOTHER for other in below if changes[owner])
 
 
