@@ -162,7 +162,9 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             "nonsense",
-            ["no command 'nonsense'. Known: backtest, checkpoints, compare, completion, evaluate, export"],
+            [
+                "no command 'nonsense'. Known: backtest, checkpoints, cluster check, compare, completion, evaluate, export"
+            ],
         ),
         ("trane erl", ["no command 'trane'. Known: backtest", 'Did you mean "train"?']),
         ("train gro", ["there is no recipe 'gro'.", 'Did you mean "grow"?']),

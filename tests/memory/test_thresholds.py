@@ -10,16 +10,18 @@ METERS = {
     "series/slope.py": {"POINTS"},
     "series/readings.py": {"SOON", "TURNS"},
     "diagnose/contents.py": {"LEAVES", "MOST", "LARGEST_SHIFT", "MOST_ELEMENTS"},
-    "diagnose/finding.py": {"WIDTH", "LABEL"},
+    "diagnose/finding.py": {"BRIEF", "WIDTH", "LABEL"},
     "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST"},
     "diagnose/lines.py": {"FRAMES", "CONTENTS"},
     "diagnose/numbers.py": {"COSTS_SOON"},
+    "diagnose/owners.py": {"LATEST"},
     "watch/books.py": {"ROWS", "SELDOM", "EACH_HALF"},
     "watch/boot.py": {"NAMED", "WORKER_SECONDS", "MOST_WORKERS", "LOOKED_AT", "PAGE_BYTES"},
     "watch/boundaries.py": {"TICK_SECONDS", "RESTING"},
+    "watch/changes.py": {"LEAST_BYTES", "LEAST_SHARE", "MOST", "NAME", "NUMBER", "OF_ANOTHER"},
     "watch/context.py": {"COLUMNS", "LOOK_EVERY", "LOOK_SHARE"},
     "watch/holders.py": {"MOST", "BACKWARDS"},
-    "watch/measured.py": {"LATER", "MOST"},
+    "watch/measured.py": {"LATER", "MOST", "OWNERS"},
     "watch/inside.py": {"STOPPED_SECONDS", "ANSWER_SECONDS", "LOOK_SECONDS"},
     "watch/outside.py": {"LOOKS"},
     "watch/pace.py": {
@@ -32,6 +34,7 @@ METERS = {
     "watch/reading.py": {"FEWEST", "RATE_CPU", "TOLD", "SLOW", "ALLOCATOR"},
     "watch/runner.py": {"KILLED"},
     "watch/samples.py": {"OFTEN", "EVERY", "MOST", "ROUNDS", "REVIEW", "GOLDEN"},
+    "watch/terminal.py": {"TOLD_SHARE"},
     "watch/workers.py": {"SHARE", "CREDIT", "EVERY"},
 }  # fmt: skip
 """Constants that decide how often is read, how much is kept and how wide is written: no verdict."""

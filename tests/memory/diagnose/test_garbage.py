@@ -113,6 +113,7 @@ def test_a_search_that_is_stopped_has_found_nothing() -> None:
     assert search.garbage() is None
 
 
+@pytest.mark.slow  # half a minute
 def test_a_long_chain_is_followed_to_its_end() -> None:
     head: list[Any] = []
     for _ in range(100_000):

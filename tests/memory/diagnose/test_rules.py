@@ -111,7 +111,6 @@ LIVE: dict[str, Callable[[], Any]] = {
     "[urllib3.poolmanager.PoolManager]": lambda: library("urllib3").PoolManager(),
     "[botocore.client.BaseClient]": of_items("botocore.client", "BaseClient"),
     "botocore.hooks.HierarchicalEmitter.*": lambda: library("botocore.hooks").HierarchicalEmitter(),
-    "[grpc._channel.Channel]": of_items("grpc._channel", "Channel"),
     "flask.sansio.scaffold.Scaffold.*": lambda: library("flask").Flask("some"),
     "aiohttp.web_app.Application._state": of_items("aiohttp.web_app", "Application"),
     "starlette.datastructures.State._state": lambda: library("starlette.datastructures").State(),
@@ -138,8 +137,13 @@ LIVE: dict[str, Callable[[], Any]] = {
     ),
 }
 """By place: an object that the rule is about."""
-NEITHER = {"[asyncio.tasks.Task]", "pandas.DataFrame._mgr", "pandas.core.frame.DataFrame._mgr"}
-"""Of other versions of Python or of the library; a table is asked below."""
+NEITHER = {
+    "[asyncio.tasks.Task]",
+    "[grpc._channel.Channel]",
+    "pandas.DataFrame._mgr",
+    "pandas.core.frame.DataFrame._mgr",
+}
+"""Of other versions of Python or of the library; a table is asked below. Beside gRPC no test could fork any more."""
 
 
 def is_root(rule: Rule) -> bool:

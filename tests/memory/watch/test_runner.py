@@ -555,7 +555,7 @@ def test_a_result_has_a_line_for_each_fact_and_is_the_same_json() -> None:
     text = as_text(told)
     assert json.loads(text) == told
     assert '  "seconds": [0.5, 1.0],\n  "freed_bytes": [null, 2],\n' in text
-    assert len(text.splitlines()) == 31
+    assert len(text.splitlines()) == 32
 
 
 def test_a_long_program_is_told_in_no_more_than_200_readings() -> None:
@@ -579,7 +579,7 @@ def test_the_page_is_written_however_the_program_ends(
     ran = watched(LEAK, how, options=("--html", "told.html"))
     assert ran.code == code, ran.stderr
     page = (tmp_path / "told.html").read_text()
-    assert f">{end}</span>" in page
+    assert f">{end}" in page
     assert "train.KEPT grows by" in page
     assert "out.json, told.html" in ran.stderr
 

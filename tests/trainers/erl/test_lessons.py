@@ -53,6 +53,8 @@ def test_no_lesson_knows_a_day_after_training(composed: Composed) -> None:
     """The embargo: other prices from the first walk-forward day on change no gain that is learnt from."""
     composition = composed()
     setup, run = composition.setup, composition.trainer.run
+    market = run.market
+    market.close, market.high, market.mark = (x.clone() for x in (market.close, market.high, market.mark))  # of a file
     before = build_outcomes(setup, run.market).gain
     stop = setup.splits.train.stop
     assert lesson_days(setup).stop == stop - setup.config.env.trade.hold_days

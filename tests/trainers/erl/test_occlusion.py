@@ -16,7 +16,8 @@ def effects(run: ErlRun, days: Days) -> dict[str, float]:
 
 def test_a_feature_that_never_varies_has_no_effect(composed: Callable[..., ErlRun]) -> None:
     run = composed({})
-    observations = run.trainer.run.market.observations
+    observations = run.trainer.run.market.observations.clone()  # the run's own are those of a file
+    run.trainer.run.market.observations = observations
     known = (observations != 0).any(-1)
     observations[..., 0] = 1e-6 * known
     found = effects(run, run.setup.splits.validation)
