@@ -162,9 +162,7 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             "nonsense",
-            [
-                "no command 'nonsense'. Known: backtest, checkpoints, cluster check, compare, completion, evaluate, export"
-            ],
+            ["no command 'nonsense'. Known: backtest, checkpoints, cluster check, compare, completion, evaluate"],
         ),
         ("trane erl", ["no command 'trane'. Known: backtest", 'Did you mean "train"?']),
         ("train gro", ["there is no recipe 'gro'.", 'Did you mean "grow"?']),
