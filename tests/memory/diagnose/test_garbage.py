@@ -3,6 +3,7 @@
 import gc
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from flatwater.memory.diagnose.garbage import Garbage, Search, Where, unreachable
 from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.objects.roots import Roots
+
+MIB = 1 << 20
 
 
 class Env:
@@ -62,6 +65,57 @@ def test_the_bytes_are_those_of_the_arrays_that_only_garbage_holds() -> None:
     assert found is not None
     assert found.bytes >= 3 * 8000
     assert found.bytes < shared.nbytes
+
+
+def test_what_views_and_plain_dicts_of_the_garbage_keep_is_counted() -> None:
+    """NumPy does not tell the collector of a view's base, and a dict of arrays is not tracked."""
+    for _ in range(3):
+        env = Env(1)
+        env.__dict__["views"] = np.zeros(100_000).view()
+        env.__dict__["plain"] = {"prices": np.zeros(50_000)}
+    env = None
+    found = find_garbage()
+    assert found is not None
+    assert found.bytes == pytest.approx(3 * 150_000 * 8, rel=0.05)
+
+
+def test_what_young_collections_free_waits_unless_it_comes_to_much() -> None:
+    for _ in range(2):
+        Env(500_000)
+    gc.collect(0)
+    gc.collect(1)  # frees them
+    Env(100_000)
+    young = find_garbage()
+    assert young is not None
+    assert young.young == 0, "the collector is off, and frees nothing"
+    gc.enable()
+    try:
+        young = find_garbage()
+    finally:
+        gc.disable()
+    assert young is not None
+    assert young.young == young.bytes >= 800_000
+    assert young.waits(0.0)
+    assert young.waits(500 * MIB), "what the process swung by is not that garbage's"
+    assert not replace(young, young=20 * MIB, bytes=20 * MIB).waits(70 * MIB)
+    assert not replace(young, young=70 * MIB, bytes=70 * MIB).waits(0.0)
+
+
+def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait() -> None:
+    kept = Env(200_000)
+    gc.collect(0)
+    kept.__dict__["late"] = Env(200_000)
+    del kept
+    Env(10)
+    gc.enable()
+    try:
+        found = find_garbage()
+    finally:
+        gc.disable()
+    assert found is not None
+    assert found.bytes >= 3_200_000
+    assert found.young < 10_000
+    assert not found.waits(0.0)
 
 
 def test_large_arrays_are_most_of_it() -> None:

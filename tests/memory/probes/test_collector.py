@@ -82,10 +82,20 @@ def test_what_a_collection_frees_is_measured(listen: Listen) -> None:
     assert collector.teeth(4) is None
 
 
-def test_a_single_collection_tells_nothing(listen: Listen) -> None:
+def test_a_single_collection_is_compared_with_the_beginning(listen: Listen) -> None:
     collector = listen()
+    collector.mark()
+    kept = [bytearray(b"1" * MIB) for _ in range(20)]
+    for _ in range(40):
+        Cycle(MIB)
     collect_rested(collector)
     assert collector.teeth(2) is None
+    teeth = collector.teeth(1)
+    assert teeth is not None
+    assert 38 * MIB <= teeth.freed <= 44 * MIB
+    assert 57 * MIB <= teeth.rise <= 66 * MIB
+    assert teeth.seconds > 0
+    assert len(kept) == 20
 
 
 def test_young_collections_are_not_read(listen: Listen) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import LEAK, MIB, rows
 
+from flatwater.memory.diagnose.garbage import Garbage
 from flatwater.memory.diagnose.judge import judge_rest
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
@@ -166,6 +167,17 @@ def test_the_states() -> None:
     beside = outcome_of(straight, [LEAK], 0.25)
     assert (beside.state, beside.bytes) == ("grows", round(0.75 * 4 * 31 * MIB))
     assert "beside what is found" in beside.sentence()
+
+
+def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
+    straight = rows([100 * MIB + 4 * MIB * n for n in range(40)])
+    soon = Garbage(130 * MIB, 21, "21 × Request", None, collecting=True, young=130 * MIB)
+    told = outcome_of(straight, [], 0.0, waiting=soon)
+    assert (told.state, told.bytes, told.next) == ("flat", 0, ())
+    assert told.known[0].startswith("130.00 MiB in cycles wait for the collector (21 × Request)")
+    rest = outcome_of(straight, [], 0.0, waiting=replace(soon, bytes=40 * MIB))
+    assert (rest.state, rest.bytes) == ("unexplained", (4 * 31 - 40) * MIB)
+    assert rest.known[0].startswith("40.00 MiB in cycles")
 
 
 def test_a_build_fails_on_what_does_not_end() -> None:

@@ -19,10 +19,13 @@ from typing import Any
 
 from flatwater.memory.diagnose.finding import Made
 from flatwater.memory.objects.children import ATOMS, look
-from flatwater.memory.objects.raw import counted, full_name, name_of
+from flatwater.memory.objects.raw import counted, full_name, is_a, loaded, name_of
 from flatwater.memory.objects.roots import Roots, user_modules
 from flatwater.memory.objects.view import Walk
 from flatwater.memory.probes.fork import Detached, in_fork
+from flatwater.memory.thresholds import SHIPPED
+
+WAITING = SHIPPED.collecting
 
 Where = Callable[[list[Any]], Made | None]
 """The line that made objects."""
@@ -45,6 +48,18 @@ class Garbage:
     """Whether the collector was on."""
     cycle: tuple[str, ...] = ()
     """One of the cycles: an object and the way from it, for each object of the program on it."""
+    young: int = 0
+    """Bytes of it that the next collection of young objects frees; none where the collector is off."""
+
+    def waits(self, swing: float) -> bool:
+        """Whether it is how Python works: most of it is freed soon, before it comes to much.
+
+        Args:
+            swing: bytes between the most and the least that the process had: what comes between two collections, if
+                garbage is much of it.
+        """
+        comes = max(self.young, min(swing, WAITING.wave * self.young))
+        return 2 * self.young > self.bytes and comes < WAITING.felt
 
 
 class Search:
@@ -101,7 +116,7 @@ def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
 
 def _found(roots: Roots) -> dict[str, Any] | None:
     """In a fork."""
-    collecting = gc.isenabled()
+    collecting = gc.isenabled() and gc.get_threshold()[0] > 0
     gc.disable()
     tracemalloc.stop()
     garbage = unreachable()
@@ -110,17 +125,49 @@ def _found(roots: Roots) -> dict[str, Any] | None:
     users = user_modules(roots)
     walk = Walk(len(garbage), lambda _: False, len(garbage))
     walk.seen.update(map(id, garbage))
+    lasting = _lasting(garbage) if collecting else garbage
+    kept = {id(obj) for obj in (*lasting, *_only_theirs(lasting, walk.seen))}
     sized = [(look(obj, walk).size, obj) for obj in (*garbage, *_only_theirs(garbage, walk.seen))]
     size = sum(own for own, _ in sized)
+    young = sum(own for own, obj in sized if id(obj) not in kept)
     kinds = _kinds(garbage, users)
     what = ", ".join(f"{count} × {name}" for name, count in kinds.most_common(2) if 2 * count >= max(kinds.values()))
     foremost = next(iter(kinds))
     cycle = next((way for way in map(_cycle, _some(garbage, foremost), repeat(users)) if way), ())
-    found = Garbage(size, len(garbage), what, None, collecting, cycle)
+    found = Garbage(size, len(garbage), what, None, collecting, cycle, young)
     return asdict(found) | {"largest": [id(obj) for obj in _largest(sized, MOSTLY * size)]}
 
 
-_PLAIN = frozenset({"tuple", "list", "dict", "set", "cell", "frame", "traceback", "function", "method"})
+def _lasting(garbage: list[Any]) -> list[Any]:
+    """What a collection of young objects leaves: older ones, and all that they reach."""
+    young = set(map(id, gc.get_objects(generation=0)))
+    among = {id(obj): obj for obj in garbage}
+    waiting = [obj for obj in garbage if id(obj) not in young]
+    left = set(map(id, waiting))
+    for obj in waiting:  # it becomes longer meanwhile
+        for each in gc.get_referents(obj):
+            if id(each) in among and id(each) not in left:
+                left.add(id(each))
+                waiting.append(each)
+    return waiting
+
+
+_PLAIN = frozenset(
+    {
+        "tuple",
+        "list",
+        "dict",
+        "set",
+        "cell",
+        "frame",
+        "traceback",
+        "function",
+        "method",
+        "builtin_function_or_method",
+        "ReferenceType",
+        "partial",
+    }
+)
 """What any cycle is made of, by name of the class."""
 
 
@@ -231,11 +278,20 @@ def _calibrated() -> int:
 _OF_THE_LIST = _calibrated()
 
 
-def _only_theirs(garbage: list[Any], seen: set[int]) -> list[Any]:
-    """Objects that the collector does not track, such as arrays, and that nothing but the garbage refers to."""
+def _only_theirs(garbage: list[Any], known: set[int]) -> list[Any]:
+    """Objects that the collector does not track, such as arrays and dicts of them, and that only the garbage holds."""
+    theirs, level, seen = list[Any](), garbage, set(known)
+    while level:
+        level = _held_by(level, seen)
+        seen.update(map(id, level))
+        theirs += level
+    return theirs
+
+
+def _held_by(holders: list[Any], seen: set[int]) -> list[Any]:
     held, references = list[Any](), Counter[int]()
-    for obj in garbage:
-        for each in gc.get_referents(obj):
+    for obj in holders:
+        for each in (*gc.get_referents(obj), *_bases(obj)):
             if id(each) not in seen and not gc.is_tracked(each) and id(type(each)) not in ATOMS:
                 if id(each) not in references:
                     held.append(each)
@@ -243,3 +299,12 @@ def _only_theirs(garbage: list[Any], seen: set[int]) -> list[Any]:
     obj = each = None  # no references of this function's own
     counts = list(map(sys.getrefcount, held))
     return [one for one, count in zip(held, counts, strict=True) if count - _OF_THE_LIST <= references[id(one)]]
+
+
+def _bases(obj: object) -> list[Any]:
+    """What a view of an array keeps: NumPy does not tell the collector."""
+    numpy = loaded("numpy")
+    if numpy is None or not is_a(obj, numpy["ndarray"]):
+        return []
+    base = numpy["ndarray"].base.__get__(obj)
+    return [] if base is None else [base]

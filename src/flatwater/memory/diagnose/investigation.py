@@ -163,18 +163,20 @@ def leave_(case: Investigation) -> None:
         case.search = None
 
 
-def garbage_(case: Investigation, slope: Slope, growth: Growth) -> list[Finding]:
+def garbage_(case: Investigation, slope: Slope, growth: Growth, swing: float) -> list[Finding]:
     """What the search that has ended says of the growth. Some garbage always waits: it must be much, and it must grow.
 
     Args:
         case: of the search.
         slope: of the memory that no container explains.
         growth: of the process.
+        swing: between the most and the least of that memory.
     """
     search, before = case.search, case.garbage
     garbage = None if search is None else search.garbage()
     case.search = None
-    if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * slope.span:
+    until = max(0, slope.span - (growth.step - case.searched))  # the fork took its time, and saw the memory of then
+    if garbage is None or garbage.waits(swing) or garbage.bytes < CASE.garbage * slope.per_step * until:
         case.clean = True
         return []
     case.garbage = before or (case.searched, garbage.bytes)

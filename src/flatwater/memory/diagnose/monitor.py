@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.garbage import Garbage
 from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.investigation import (
     Investigation,
@@ -42,7 +43,7 @@ from flatwater.memory.thresholds import SHIPPED
 
 __all__ = ["Monitor", "Reading", "State"]
 
-CASE, OWNING = SHIPPED.investigating, SHIPPED.owning
+CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 
 
 class Monitor:
@@ -66,6 +67,8 @@ class Monitor:
         self._unit, self._told = unit, counted
         self._tracer = Tracer(roots.packages) if trace else None
         self._following = Following(roots.packages) if trace else None
+        self.waiting: Garbage | None = None
+        """What the next collection of young objects frees, where that was asked for: no finding."""
         self._record = Record()
         self._last: Reading | None = None
         self.censuses = Censuses(roots, self._counted)
@@ -222,9 +225,14 @@ class Monitor:
         search_(case, self._roots, None, self._last.step)
         garbage = case.search.garbage() if case.search is not None and case.search.ended(CASE.last_search) else None
         leave_(case)
-        if garbage is None or garbage.bytes < CASE.garbage * open_bytes:
+        if garbage is None:
             return []
-        rate = garbage.bytes / steps
+        waits = garbage.waits(self._swing())
+        if waits and garbage.bytes >= DRIFT.least_bytes:
+            self.waiting = garbage
+        if waits or garbage.bytes < CASE.garbage * open_bytes:
+            return []
+        rate = max(garbage.bytes / steps, recent_slope(self._record.unaccounted).per_step)  # it may have come late
         found = judge_garbage(garbage, rate, Slope(rate, rate, rate), self._growth(self._last))
         self._news.append(replace(found, share=min(1.0, garbage.bytes / open_bytes)))
         self._known()
@@ -302,7 +310,7 @@ class Monitor:
     def _ask(self, reading: Reading) -> Event | None:
         case = self._case
         if case.search is not None and case.search.ended():
-            case.seen = case.seen + garbage_(case, self._slope, self._growth(reading))
+            case.seen = case.seen + garbage_(case, self._slope, self._growth(reading), self._swing())
             return Event.LOOKED
         return Event.DUE if case.looks < most_looks(self._record) else None
 
@@ -427,6 +435,11 @@ class Monitor:
         held = (found for found in self._found.values() if found.holders or found.verdict in {"native", "leak"})
         known = sum(found.bytes_per_step for found in held)
         return native(self._record, reading, self._growth(reading), known)
+
+    def _swing(self) -> float:
+        """Bytes between the most and the least that nothing accounts for."""
+        values = self._record.unaccounted.values
+        return max(values) - min(values)
 
     def _explains(self, found: Sequence[Finding]) -> bool:
         """Whether findings have most of the growth, which is no surer than its interval."""

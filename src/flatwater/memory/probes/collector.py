@@ -85,6 +85,8 @@ class Collector:
         self._open: tuple[int, float, int] | None = None
         """Full collections before the one that goes on, when it began, and the bytes then."""
         self._first = self._count()
+        self._start: tuple[Collection, ...] = ()
+        """What was in use at the mark, as if a collection had freed nothing then."""
         self._due = 0.0
         self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
         self._callback = _of_full(hidden(self._tell))
@@ -94,6 +96,14 @@ class Collector:
     def listen(self) -> None:
         """Begin, after all callbacks that there are."""
         self._callbacks.append(self._callback)
+
+    def mark(self) -> None:
+        """Read what is in use now, before any collection: the first one is compared with it."""
+        self._run(self._mark)
+
+    def _mark(self) -> None:
+        now = self._read()
+        self._start = (Collection(self._count() - self._first, monotonic(), now, now),)
 
     def close(self) -> None:
         """Hear no more. Callbacks are compared by identity: those of the program may compare as they like."""
@@ -132,7 +142,7 @@ class Collector:
         """What collections free; None where fewer were seen.
 
         Args:
-            fewest: collections, two at least.
+            fewest: collections, one at least.
 
         Raises:
             OSError: there is no /proc.
@@ -140,14 +150,15 @@ class Collector:
         heard = list(self._heard)
         if len(heard) < fewest:
             return None
-        pairs = [(one, two) for one, two in pairwise(heard) if two.number == one.number + 1]
+        known = [*self._start, *heard]
+        pairs = [(one, two) for one, two in pairwise(known) if two.number == one.number + 1]
         rises = [two.before - one.after for one, two in pairs]
         return Teeth(
             freed=median(each.before - each.after for each in heard),
             rise=median(rises) if rises else inf,
             held=median(each.before for each in heard),
             since=self._read() - heard[-1].after,
-            seconds=(heard[-1].seconds - heard[0].seconds) / (heard[-1].number - heard[0].number),
+            seconds=(known[-1].seconds - known[0].seconds) / (known[-1].number - known[0].number),
         )
 
 

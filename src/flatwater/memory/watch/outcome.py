@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from flatwater.errors import ConfigError
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.garbage import Garbage
 from flatwater.memory.diagnose.judge import UNEXPLAINED
 from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.thresholds import SHIPPED
@@ -157,6 +158,7 @@ def outcome_of(
     *,
     censuses: int = 0,
     leads: Sequence[tuple[str, int]] = (),
+    waiting: Garbage | None = None,
 ) -> Outcome:
     """The outcome of a watched program.
 
@@ -166,21 +168,32 @@ def outcome_of(
         explained: part of the growth that has a cause.
         censuses: taken so far.
         leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on.
+        waiting: cyclic garbage that is freed soon.
     """
     if not rows:
         return Outcome("unread")
     # What freed memory or files explain is no finding yet: without one, all of it is an open question.
-    rest = round((1 - explained) * growth(rows)) if told else growth(rows)
+    rest = round((1 - explained) * growth(rows)) if told or waiting else growth(rows)
+    soon = () if waiting is None else (_soon(waiting),)
+    rest -= 0 if waiting is None else min(rest, waiting.bytes)
     if rest >= ENDING.open_bytes and rises(rows):
         large = [(path, size) for path, size in leads if size >= OWNING.told_share * rest][: OWNING.told]
         named = [f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large]
         longer = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
         state: State = "grows" if told else "unexplained"
-        return Outcome(state, rest, _known_of(rows, censuses, named=bool(named)), (*named, longer, LIBRARY, NATIVE))
+        return Outcome(
+            state, rest, (*soon, *_known_of(rows, censuses, named=bool(named))), (*named, longer, LIBRARY, NATIVE)
+        )
     if told:
         return Outcome("grows")
-    gained = rows[-1].resident - rows[0].resident
-    return Outcome("settled", gained) if gained >= ENDING.open_bytes else Outcome("flat")
+    gained = rows[-1].resident - rows[0].resident - (0 if waiting is None else waiting.bytes)
+    return Outcome("settled", gained, soon) if gained >= ENDING.open_bytes else Outcome("flat", 0, soon)
+
+
+def _soon(waiting: Garbage) -> str:
+    """A sentence on garbage that is how Python works."""
+    young = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
+    return f"{young}: its next collection of young objects frees them"
 
 
 def without_reached(known: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:

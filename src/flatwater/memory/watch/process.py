@@ -169,6 +169,7 @@ class ProcessWatch:
         if self._collector is None:
             self._collector = Collector(self._hearing.run)
             self._collector.listen()
+            self._collector.mark()
         if self._limit is None:
             self._limit = min(limits().values())
 
@@ -353,6 +354,7 @@ class ProcessWatch:
             unread=self._unread,
             censuses=self.censuses,
             leads=self._leads,
+            waiting=self._monitor.waiting,
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         )
         cost = {"cpu_share": spent, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.garbage import Garbage
 from flatwater.memory.diagnose.judge import dated, in_order, limit_step, together
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.thresholds import SHIPPED
@@ -60,6 +61,7 @@ def summary_of(
     seconds: float,
     censuses: int = 0,
     leads: Sequence[tuple[str, int]] = (),
+    waiting: Garbage | None = None,
 ) -> dict[str, Any]:
     """All but what the watch itself costs.
 
@@ -72,6 +74,7 @@ def summary_of(
         seconds: since the first one.
         censuses: taken so far.
         leads: roots that hold more than at the beginning, and by how many bytes.
+        waiting: cyclic garbage that is freed soon.
     """
     scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
@@ -84,7 +87,7 @@ def summary_of(
         "resident_bytes": footprint().resident,
         "resident_growth_bytes": growth(rows),
         "explained_share": round(explained, 4),
-        "outcome": outcome_of(rows, told, explained, censuses=censuses, leads=leads).to_json(),
+        "outcome": outcome_of(rows, told, explained, censuses=censuses, leads=leads, waiting=waiting).to_json(),
         "findings": [finding.to_json() for finding in told],
         "unseen": unseen_in(rows, unread),
         "series": _series(rows, scale.unit),
