@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 from markets import CPU, market_of
+from sklearn.linear_model import Ridge  # type: ignore[import-untyped]  # it ships no types
+from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 
 from flatwater.envs.trading.config import EpisodeConfig, TradeConfig, TradingConfig
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import build_simulator, reset_
-from flatwater.envs.trading.yardsticks import past_return, play_rule_, ridge_scores, rules
+from flatwater.envs.trading.yardsticks import gain_features, past_return, play_rule_, ridge_scores, rules
 from flatwater.panel.config import SyntheticConfig
 from flatwater.panel.synthetic import synthetic_panel
 
@@ -55,6 +57,17 @@ def test_ridge_finds_the_drift(market: Market) -> None:
     scores = ridge_scores(market, CONFIG, range(130, 400))
     known = np.isfinite(scores[400:]) & np.isfinite(truth[400:])
     assert np.corrcoef(scores[400:][known], truth[400:][known])[0, 1] > 0.5
+
+
+def test_ridge_is_that_of_scikit_learn(market: Market) -> None:
+    learnt = range(130, 400)
+    features, gain, usable = gain_features(market, CONFIG, learnt)
+    seen = features[learnt.start : learnt.stop][usable]
+    scaler = StandardScaler().fit(seen)
+    fitted = Ridge(alpha=1.0).fit(scaler.transform(seen), gain[usable])
+    everywhere = np.isfinite(features).all(-1)
+    theirs = fitted.predict(scaler.transform(features[everywhere]))
+    np.testing.assert_allclose(ridge_scores(market, CONFIG, learnt)[everywhere], theirs, rtol=1e-9, atol=1e-12)
 
 
 def test_a_rule_buys_the_best_of_what_it_does_not_hold_and_nothing_below_zero(market: Market) -> None:

@@ -22,6 +22,9 @@ from flatwater.panel.splits import Days
 from flatwater.state.tree import derived, state
 from flatwater.trainers.erl.setup import Setup
 
+TRIED_DAYS = 2
+"""On the meta device, where only sizes count: each day after the first makes what the second does."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -190,7 +193,8 @@ class Slices:
         """
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
         actor, first = DayActor(setup.actor, self.outlook.by_day), env.start.clone()
-        for day in range(self.outlook.planned.shape[2]):
+        days = self.outlook.planned.shape[2]
+        for day in range(min(days, TRIED_DAYS) if self.actors.is_meta else days):
             account = account_block(env, self.market) if setup.config.env.account_observation else None
             seen = self.outlook.of_day(day, account)
             action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
