@@ -40,9 +40,8 @@ def test_the_clock_jumps(jumping: dict[str, str]) -> None:
     assert said.stdout.startswith("True")
 
 
-@pytest.mark.parametrize(
-    "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["erl", "grow", "teach"])
 def test_a_run_under_a_clock_that_jumps(
     kind: str, jumping: dict[str, str], tmp_path: Path, same: Same, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,6 @@ EXPECTED = {
 }
 """Fault -> verdict, and what the owner's path contains."""
 NO_LINE = ("holes",)
-FAST = ("windows",)
 ROUNDS = 10
 
 
@@ -44,13 +43,8 @@ def findings(folder: Path, fault: int, rounds: int = ROUNDS, *options: str) -> l
     return found
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(number, id=plant.__name__, marks=() if plant.__name__ in FAST else pytest.mark.slow)
-        for number, plant in faults.FAULTS.items()
-    ],
-)
+@pytest.mark.slow  # programs of the zoo, which are watched from outside, are found without
+@pytest.mark.parametrize("fault", [pytest.param(number, id=plant.__name__) for number, plant in faults.FAULTS.items()])
 def test_a_planted_fault_is_named(fault: int, tmp_path: Path) -> None:
     plant = faults.FAULTS[fault]
     verdict, owner = EXPECTED[plant.__name__]

@@ -30,6 +30,7 @@ def leaves(run: Path) -> dict[str, str]:
     return {leaf["path"]: leaf["sha256"] for leaf in json.loads(newest.read_text())["leaves"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("account", [(), ("--env.account-observation",)], ids=["windows alone", "with the account"])
 def test_both_ways_learn_the_same(account: tuple[str, ...], train: Callable[..., Path]) -> None:
     rows = train("rows", "--rounds", "3", *account, algorithm="ddpg")
