@@ -189,9 +189,6 @@ def recipe_in(name: str, env: object) -> Recipe:
     Args:
         name: as of `find_recipe`.
         env: the environment's name; anything else stands for the one that the recipe has without it.
-
-    Raises:
-        ConfigError: there is no such recipe.
     """
     recipe = find_recipe(name)
     named = isinstance(env, str) and env != HOME

@@ -276,9 +276,6 @@ def make_update(
     Returns:
         `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences anew.
         It does not wait for the device.
-
-    Raises:
-        ConfigError: the sequences cannot be dealt into equal minibatches.
     """
     whole, parts = len(learner.order), config.minibatches
     require(whole % parts == 0, "learner.minibatches", parts, f"a divisor of {whole} sequences")

@@ -26,11 +26,7 @@ class Checkpoints:
     "leaves": {path: sha256}}]}, oldest first. Two runs in the same state have the same hash at every leaf."""
 
     def __call__(self) -> int:
-        """Print the list. Exit code 0, also where a checkpoint is damaged: the list says so.
-
-        Raises:
-            RunError: there is no run at `run`.
-        """
+        """Print the list. Exit code 0, also where a checkpoint is damaged: the list says so."""
         from flatwater.storage.objects import is_url
         from flatwater.terminal import terminal
 

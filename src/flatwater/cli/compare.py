@@ -32,11 +32,7 @@ class Compare:
     """Print JSON instead of tables."""
 
     def __call__(self) -> int:
-        """Read the runs, and show them.
-
-        Raises:
-            FlatwaterError: too few runs are named, or one cannot be read, or the page cannot be written.
-        """
+        """Read the runs, and show them."""
         import json
         import sys
         from contextlib import ExitStack

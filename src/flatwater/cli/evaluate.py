@@ -95,11 +95,7 @@ class BacktestCommand:
         return 0
 
     def played(self) -> "tuple[Backtest, Path]":
-        """The backtest, and the folder that it goes to.
-
-        Raises:
-            FlatwaterError: run, prices, days or folder cannot be used.
-        """
+        """The backtest, and the folder that it goes to."""
         from flatwater.cli.orders import load_trader, prices_of
         from flatwater.panel.locate import load_panel
         from flatwater.recipes.erl.backtest import check_free, find_days, known_truth, note_look, play_backtest

@@ -73,11 +73,7 @@ class OrdersCommand:
         return 0
 
     def decided(self) -> "tuple[Orders, Sequence[Reason]]":
-        """The orders, and what moved the largest coefficient.
-
-        Raises:
-            FlatwaterError: the run, the prices or the positions cannot be used.
-        """
+        """The orders, and what moved the largest coefficient."""
         from flatwater.panel.locate import load_panel
         from flatwater.recipes.erl.positions import Held, read_positions
 

@@ -74,11 +74,7 @@ class Watch:
         return replace(read, command=tuple(command))
 
     def __call__(self) -> int:
-        """Run or look, and tell.
-
-        Raises:
-            ConfigError: there is nothing to run, or an option cannot be used.
-        """
+        """Run or look, and tell."""
         from flatwater.memory.watch.outcome import Allowed
         from flatwater.memory.watch.runner import watch_command
         from flatwater.terminal import terminal

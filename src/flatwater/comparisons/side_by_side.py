@@ -91,9 +91,6 @@ def read_compared(folders: Mapping[str, Path]) -> list[Compared]:
 
     Args:
         folders: where each is, by how the user names it.
-
-    Raises:
-        RunError: one is no run, or damaged.
     """
     letters = zip(ascii_uppercase, folders.items(), strict=False)
     return [Compared(letter, named, read_run(path)) for letter, (named, path) in letters]

@@ -72,19 +72,12 @@ def check_fields(instance: Any, table: str) -> None:  # noqa: ANN401  (any datac
     Args:
         instance: of a dataclass.
         table: dotted path of its settings, for the message.
-
-    Raises:
-        ConfigError: a number is out of its bounds, or a text cannot be kept in a file.
     """
     check_values(type(instance), {f.name: getattr(instance, f.name) for f in fields(instance)}, table)
 
 
 def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
-    """The same for values that a class shall be made from.
-
-    Raises:
-        ConfigError: as for `check_fields`.
-    """
+    """The same for values that a class shall be made from."""
     declared = bounds_of(cls)
     for name, value in values.items():
         path = f"{table}.{name}" if table else name

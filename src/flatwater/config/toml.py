@@ -21,11 +21,7 @@ C = TypeVar("C")
 
 
 def load_config(cls: type[C], path: Path) -> C:
-    """The configuration in the file. Fields that it leaves out keep their defaults.
-
-    Raises:
-        ConfigError: the file cannot be read, is not TOML (with the line), or does not fit `cls`.
-    """
+    """The configuration in the file. Fields that it leaves out keep their defaults."""
     return from_mapping(cls, read_toml(path), str(path))
 
 

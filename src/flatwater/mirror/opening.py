@@ -63,9 +63,6 @@ def place_of(url: str, folder: RunFolder) -> tuple[str, str]:
     """Where the run is mirrored below `url`, and its identity; both are kept in the run folder's mirror.json.
 
     The place stays what it was when the folder is renamed, and the identity when the run is mirrored elsewhere.
-
-    Raises:
-        RunError: mirror.json is damaged.
     """
     base = url.rstrip("/")
     known = read_place(folder)
@@ -102,9 +99,6 @@ def names_at(url: str | None) -> frozenset[str]:
     """Names of the runs below a mirror's URL, so that a new one gets another; the first look at the store.
 
     None where it cannot be reached now: that is told when the mirror is opened.
-
-    Raises:
-        ConfigError: it refuses: the bucket, the credentials or the permission is missing.
     """
     if url is None:
         return frozenset()

@@ -39,10 +39,6 @@ def prune_run(place: str | Path, keep: int) -> Pruned:
     Args:
         place: a run folder, or the URL at which a run is mirrored.
         keep: at least 1.
-
-    Raises:
-        RunError: there is no run, or a process trains it now.
-        CheckpointError: no checkpoint is good; nothing was removed.
     """
     return _prune_url(str(place), keep) if is_url(place) else _prune_folder(Path(place), keep)
 

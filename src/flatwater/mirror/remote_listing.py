@@ -26,11 +26,7 @@ def list_runs_at(url: str) -> list[RunLine]:
 
 
 def _line_at(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
-    """The line of a run; one that cannot be read does not keep the others from being shown.
-
-    Raises:
-        StoreError: nothing can be read there any more.
-    """
+    """The line of a run; one that cannot be read does not keep the others from being shown."""
     try:
         return _described(objects.below(name), name)
     except (FlatwaterError, OSError) as fault:

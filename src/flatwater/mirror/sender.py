@@ -130,12 +130,7 @@ class MirrorSender:
         return sum(shard.bytes for shard in manifest.shards if shard_name(shard.sha256) not in self.shards)
 
     def send_(self, manifest: Manifest) -> None:
-        """Send a checkpoint: its shards, the run's files as they are now, and last the manifest.
-
-        Raises:
-            CheckpointError: the checkpoint is gone from the folder or damaged there.
-            LockedError: another process has taken the place.
-        """
+        """Send a checkpoint: its shards, the run's files as they are now, and last the manifest."""
         folder = self.folder.checkpoints
         for shard in send_shards(self.objects, folder, manifest, self.shards, buffer=self.buffer, step=self.stepped_):
             self.shards.add(shard_name(shard.sha256))

@@ -158,12 +158,7 @@ def unreadable(name: str, changed: str, problem: str) -> RunLine:
 
 
 def describe(folder: RunFolder) -> RunLine:
-    """One run's line.
-
-    Raises:
-        FlatwaterError: one of its files is damaged.
-        OSError: one of them cannot be read.
-    """
+    """One run's line."""
     settings = read_toml(folder.config)
     recipe, rounds = recipe_of(settings, str(folder.config)), rounds_of(settings, str(folder.config))
     done = recorded_rounds(folder)
@@ -227,9 +222,6 @@ def state_of(folder: RunFolder, done: int, rounds: int) -> str:
         folder: the run.
         done: rounds recorded.
         rounds: wanted in all.
-
-    Raises:
-        RunError: the run's lock cannot be read.
     """
     if _is_locked(folder):
         return "training"

@@ -94,11 +94,7 @@ def mirrored_below(config: C, folder: Path) -> C:
 
 
 def check_run(config: RunConfig) -> None:
-    """Check the settings that all runs share, apart from the bounds of single fields.
-
-    Raises:
-        ConfigError: one is out of its range.
-    """
+    """Check the settings that all runs share, apart from the bounds of single fields."""
     require(config.budget_bytes != 0, "budget", config.budget, "an amount of memory, such as 8GiB")
     require(
         len(config.trackers) == len(set(config.trackers)), "trackers", config.trackers, "names of trackers, each once"

@@ -29,11 +29,6 @@ def evaluate(
         holdout: play the holdout instead of the walk-forward days; the look is logged before the days are played.
         say: told about damaged checkpoints and earlier looks.
         changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
-
-    Raises:
-        ConfigError: runs of this recipe have no such setting.
-        RunError: there is no run, no champion yet, or the look cannot be logged.
-        CheckpointError: no intact checkpoint fits the configuration and the data.
     """
     with at_hand(run, say, shards=True) as folder:
         config = with_changes(read_config(folder), changes)

@@ -150,21 +150,13 @@ class Checked:
 
 
 def check_settings(config: Any) -> Checked:  # noqa: ANN401  (a RunConfig of any kind)
-    """Look over what is asked of this machine and of others; data and memory are looked at where the run is planned.
-
-    Raises:
-        ConfigError: a tracker is not installed, --on-event names no program, or the mirror's URL is none or refuses.
-    """
+    """Look over what is asked of this machine and of others; data and memory are looked at where the run is planned."""
     check_trackers(config)
     check_command(config.on_event)
     return Checked(find_recipe(config.trainer).prepare(config), names_at(config.mirror))
 
 
 def checked_plan(config: Any) -> tuple[Checked, Plan]:  # noqa: ANN401  (same)
-    """The same, and what a run would hold; nothing is allocated.
-
-    Raises:
-        FlatwaterError: no run could start with it. That it does not fit into memory is for the caller to say.
-    """
+    """The same, and what a run would hold; nothing is allocated."""
     checked = check_settings(config)
     return checked, find_recipe(config.trainer).plan(checked.config)

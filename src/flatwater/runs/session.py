@@ -59,11 +59,7 @@ def start(
     on_round: OnRound | None = None,
     profile: range | None = None,
 ) -> Outcome:
-    """Train a new run in a new folder.
-
-    Raises:
-        FlatwaterError: the configuration, the data or the folder cannot be used; nothing was trained.
-    """
+    """Train a new run in a new folder."""
     voice = Voice(console, [*listeners])
     with voice.ending():
         recipe = find_recipe(config.trainer)
@@ -86,11 +82,7 @@ def start(
 
 
 def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
-    """The configuration of a run, whatever it trains.
-
-    Raises:
-        ConfigError: the file cannot be read, or does not fit.
-    """
+    """The configuration of a run, whatever it trains."""
     settings = read_toml(folder.config)
     return from_mapping(recipe_of(settings, str(folder.config)).config, settings, str(folder.config))
 
@@ -115,11 +107,6 @@ def resume(
         on_round: called after each round.
         profile: rounds that are recorded with torch's profiler.
         changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
-
-    Raises:
-        ConfigError: the budget is no amount of memory, or there are more rounds already.
-        MemoryLimitError: the run does not fit its budget or this machine.
-        CheckpointError: there is no intact checkpoint, or configuration or data are not those of the checkpoint.
     """
     voice = Voice(console, [*listeners])
     with voice.ending():

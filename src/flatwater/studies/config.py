@@ -32,11 +32,7 @@ class StudyConfig:
 
 
 def check_seeds(seeds: tuple[int, ...]) -> None:
-    """Make sure that there are some, and that each is there once.
-
-    Raises:
-        ConfigError: they are not.
-    """
+    """Make sure that there are some, and that each is there once."""
     fine = 0 < len(set(seeds)) == len(seeds) <= MOST_SEEDS and min(seeds) >= 0
     require(fine, "seeds", seeds, f"1 to {MOST_SEEDS} whole numbers from 0 on, each once")
 

@@ -30,11 +30,7 @@ def main() -> None:
 
 
 def work(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Train the run, or go on with it, and play its test days.
-
-    Raises:
-        FlatwaterError: it cannot be trained, or does not fit into its budget.
-    """
+    """Train the run, or go on with it, and play its test days."""
     done = train(order["config"], Path(order["run"]))
     if done["finished"]:
         test(RunFolder(Path(order["run"])))
@@ -52,11 +48,7 @@ def test(folder: RunFolder) -> None:
 
 
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as runs keep them, the panel, and what the largest run would hold.
-
-    Raises:
-        FlatwaterError: no run could start with them, or the panel has too few days for the folds.
-    """
+    """The settings as runs keep them, the panel, and what the largest run would hold."""
     config = check_settings(from_mapping(ErlRunConfig, order["config"], "the study")).config
     panel = panel_of(config)
     days = len(panel.dates)
@@ -77,22 +69,14 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_member(base: ErlRunConfig, folds: int) -> Plan:
-    """What the largest run of a study would hold.
-
-    Raises:
-        FlatwaterError: no run could start with these settings.
-    """
+    """What the largest run of a study would hold."""
     config = check_settings(base).config
     panel = panel_of(config)
     return plan_of_fold(config, panel, find_folds(config, len(panel.dates), folds)[-1])
 
 
 def plan_of_fold(config: ErlRunConfig, panel: Panel, fold: Fold) -> Plan:
-    """What a run of the fold would hold.
-
-    Raises:
-        FlatwaterError: none could start with these settings.
-    """
+    """What a run of the fold would hold."""
     return plan_erl(
         fold_config(config, fold, config.seed), first_days(panel, fold.test.stop), find_device(config.device)
     )

@@ -109,11 +109,7 @@ def tested(folder: RunFolder, seed: int) -> Tested | None:
 
 
 def pool(folder: StudyFolder, setup: StudyConfig) -> Pool | None:
-    """Pool the folds of which every seed has been tested; None where there is none.
-
-    Raises:
-        RunError: a run's file is damaged.
-    """
+    """Pool the folds of which every seed has been tested; None where there is none."""
     found = ([tested(folder.run(fold, seed), seed) for seed in setup.seeds] for fold in range(1, setup.folds + 1))
     whole = [[run for run in runs if run is not None] for runs in found if None not in runs]
     if not whole:

@@ -154,9 +154,6 @@ def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
         order: what is asked for.
         console: where its progress is shown.
         program: trains and tests a run; speaks as `member.py` does.
-
-    Raises:
-        FlatwaterError: settings, panel or folder cannot be used; no run was started.
     """
     with console.status("reading the panel and planning the runs …"):
         found = open_study_folder(order, program)
@@ -222,9 +219,6 @@ def write_study(found: Opened, members: Sequence[Member], failed: Mapping[str, s
         found: the study.
         members: its runs.
         failed: reasons, by the name of the run's folder.
-
-    Raises:
-        RunError: the folder cannot be written, or a run's file is damaged.
     """
     from flatwater.rundir.results import write_frame  # noqa: PLC0415
     from flatwater.studies.pooling import as_json, equity_frame, pool  # noqa: PLC0415  (torch: runs end first)

@@ -55,9 +55,6 @@ def open_sweep(order: Order, program: Sequence[str]) -> Opened:
     Args:
         order: what is asked for.
         program: tries the configuration out, as `trial.py` does.
-
-    Raises:
-        FlatwaterError: space, configuration or folder cannot be used.
     """
     if order.folder is not None and SweepFolder(order.folder).base.is_file():
         return _reopened(order, SweepFolder(order.folder), program)

@@ -100,9 +100,6 @@ def with_settings(base: C, settings: Mapping[str, object]) -> C:
     Args:
         base: what the others are taken from.
         settings: plain values by dotted path.
-
-    Raises:
-        ConfigError: they cannot be had together.
     """
     mapping = to_mapping(base)
     for name, value in settings.items():

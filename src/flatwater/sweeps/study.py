@@ -254,9 +254,6 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
         prune: whether to end trials that fall behind.
         rounds: of one trial.
         at_once: trials that will train at the same time; None for as many as the study was begun with, or 1.
-
-    Raises:
-        ConfigError: the study was begun with fewer at once.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = RDBStorage(str(URL.create("sqlite", database=str(path.absolute()))))

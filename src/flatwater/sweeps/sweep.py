@@ -69,9 +69,6 @@ def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
         order: what is asked for.
         console: where its progress is shown.
         program: trains a trial; speaks as `trial.py` does.
-
-    Raises:
-        FlatwaterError: space, configuration or folder cannot be used; no trial was started.
     """
     found: Opened = open_sweep(order, program)
     with locked(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:

@@ -57,22 +57,14 @@ def end_with(parent: int) -> None:
 
 
 def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration as runs keep it, once data and machine are found to fit it; memory is not looked at.
-
-    Raises:
-        FlatwaterError: no trial could start with it.
-    """
+    """The configuration as runs keep it, once data and machine are found to fit it; memory is not looked at."""
     config = from_mapping(find_recipe(settings["trainer"]).config, settings, "the sweep")
     checked, _ = checked_plan(config)
     return {"config": to_mapping(checked.config)}
 
 
 def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
-    """Start the run, or go on with it where it has begun.
-
-    Raises:
-        FlatwaterError: it cannot be trained, or does not fit into its budget.
-    """
+    """Start the run, or go on with it where it has begun."""
     console = Terminal(file=lasting(sys.stderr), width=WIDTH)
     if (run / "config.toml").is_file():
         outcome = resume(run, console)

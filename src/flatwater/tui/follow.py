@@ -67,11 +67,7 @@ class Followed:
 
 
 def follow(path: Path) -> Followed:
-    """Begin to follow a run, and read what is there.
-
-    Raises:
-        RunError: there is no run, or one of its files is damaged.
-    """
+    """Begin to follow a run, and read what is there."""
     folder = open_folder(path)
     config = read_toml(folder.config)
     followed = Followed(
@@ -89,11 +85,7 @@ def follow(path: Path) -> Followed:
 
 
 def update_(followed: Followed) -> None:
-    """Read what came since the last look.
-
-    Raises:
-        RunError: one of the files is damaged.
-    """
+    """Read what came since the last look."""
     _begin_again_(followed)
     for record in read_appended_(followed.metrics_tail):
         require_numbers(followed.folder.metrics, record)

@@ -27,9 +27,6 @@ class ForagingWorld:
         Args:
             config: the game.
             envs: E, simulators: each has a map and agents of its own.
-
-        Raises:
-            ConfigError: if mettagrid is not installed.
         """
         game = _game(config)
         self.features, self.tags = game.features, game.tags

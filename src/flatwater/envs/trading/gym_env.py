@@ -42,9 +42,6 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
             days: rows on which episodes may trade and settle; the context before them may be seen.
             copy: give copies instead of views. Gymnasium's `check_env` (1.4) asks for it, because it takes two
                 overlapping windows of one panel for a buffer that is used again.
-
-        Raises:
-            ConfigError: no episode fits into `days`, or the market's observations are not normalised.
         """
         check_days(config.episode, days, market.close.shape[0])
         self.market, self.config, self.days = market, config, days
@@ -148,10 +145,6 @@ def make_trading_env(
         features: what is observed.
         splits: which days at the end are kept for validation and holdout; the default lengths if not given.
         copy: see `TradingEnv`.
-
-    Raises:
-        ConfigError: the panel is too short for the splits, the context and an episode.
-        DataError: a feature is not in the panel.
     """
     days = split_days(len(panel.dates), context=config.episode.context, config=splits or SplitConfig()).train
     return TradingEnv(normalised_market(panel, features, days), config, days, copy=copy)

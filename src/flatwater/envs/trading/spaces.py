@@ -55,11 +55,7 @@ def shown_panel(market: Market) -> np.ndarray:
 
 
 def normalised_market(panel: Panel, features: tuple[str, ...], training: Days) -> Market:
-    """The panel's market in main memory, its observations scaled by statistics of the rows before `training.stop`.
-
-    Raises:
-        DataError: a feature is not in the panel.
-    """
+    """The panel's market in main memory, its observations scaled by statistics of the rows before `training.stop`."""
     stats = statistics(panel, features, range(training.stop))
     shown = torch.empty(len(panel.instruments), len(panel.dates), len(features))
     observation_panel(panel, features, stats, shown)

@@ -44,9 +44,6 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
             days: rows on which episodes may trade and settle; the context before them may be seen.
             num_envs: B.
             copy: give a copy of the block of observations; if not, each step writes over what the last one returned.
-
-        Raises:
-            ConfigError: no episode fits into `days`, or the market's observations are not normalised.
         """
         require(num_envs >= 1, "num_envs", num_envs, "at least 1")
         check_days(config.episode, days, market.close.shape[0])
@@ -72,9 +69,6 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         Args:
             seed: starts the one generator that draws all windows.
             options: `start_idx`, `end_idx`, `trading_end_idx`, each one row for all or an array [B].
-
-        Raises:
-            ConfigError: an unknown option, or a window that does not lie in the tradable days.
         """
         super().reset(seed=seed)
         self._begin(np.ones(self.num_envs, dtype=bool), options or {})

@@ -65,9 +65,6 @@ def complete_window(
         start_idx: first trading row.
         end_idx: row after the last day of settlement.
         trading_end_idx: row after the last trading day.
-
-    Raises:
-        ConfigError: a row lies outside `days`, or the rows are not in order.
     """
     start, end, trading_end = start_idx, end_idx, trading_end_idx
     if start is None:

@@ -30,9 +30,6 @@ class GymnasiumWorld:
             name: as Gymnasium's `make` takes it, or a class that is called without arguments.
             config: how long they go on.
             envs: E, copies, stepped one after another.
-
-        Raises:
-            ConfigError: if there is no such environment, or its spaces cannot be used.
         """
         self.copies = [named_env(name) if isinstance(name, str) else name() for _ in range(envs)]
         """The environments, wrapped as Gymnasium does."""

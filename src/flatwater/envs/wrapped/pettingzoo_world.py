@@ -26,9 +26,6 @@ class PettingZooWorld:
             module: where `parallel_env` is, such as `mpe2.simple_spread_v3`.
             config: how long they go on.
             envs: E, copies, stepped one after another.
-
-        Raises:
-            ConfigError: if there is no such environment, or its agents' spaces differ or cannot be used.
         """
         self._name, self._copies = module, [_make(module) for _ in range(envs)]
         first = self._copies[0]

@@ -45,10 +45,6 @@ class Backtest:
         Args:
             folder: made where it is not there.
             force: replace those that are there.
-
-        Raises:
-            ConfigError: one of them is there already.
-            RunError: the folder cannot be written.
         """
         place = Path(folder)
         check_free(place, force=force)
@@ -127,11 +123,7 @@ def shares_of(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
 
 
 def note_look(trader: "Trader", panel: Panel, days: Days) -> str:
-    """Log the look at holdout days in the run's folder. Returns how many there were; empty where it is no look.
-
-    Raises:
-        RunError: the look cannot be logged.
-    """
+    """Log the look at holdout days in the run's folder. Returns how many there were; empty where it is no look."""
     if trader.folder is None or not shares_of(trader, panel, days)["holdout"]:
         return ""
     return log_look(trader.folder, trader.past.generations)

@@ -25,12 +25,7 @@ MARKETS = "markets"
 
 
 def panel_of(config: ErlRunConfig) -> Panel:
-    """The panel, cut where the configuration says so.
-
-    Raises:
-        DataError: it cannot be used.
-        ConfigError: it has fewer days than are asked for, or no benchmark of that name with prices above 0.
-    """
+    """The panel, cut where the configuration says so."""
     panel = first_days(load_panel(config.panel), config.splits.days)
     if (name := config.benchmark) is not None:
         require(name in panel.instruments, "benchmark", name, f"one of {', '.join(panel.instruments)}")

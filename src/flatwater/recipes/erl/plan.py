@@ -37,10 +37,6 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         panel: only its sizes are read.
         device: where the run will compute: its memory is what counts.
         private: whether the market is no mapped file; left out, that is judged.
-
-    Raises:
-        ConfigError: the configuration does not fit the panel.
-        DataError: the panel lacks a feature.
     """
     find_features(config.observation_features, panel.features)
     setup, run = outline(config, panel)
@@ -74,10 +70,6 @@ def dealt(setup: Setup, config: ErlRunConfig) -> list[Span]:
     Args:
         setup: of the whole population.
         config: says how many workers, and where.
-
-    Raises:
-        ConfigError: Ray is not installed.
-        RunError: there is no such cluster.
     """
     tiles, workers = setup.tiles, config.workers
     if not isinstance(workers, int):

@@ -77,11 +77,7 @@ def _number(where: str, text: str | None, least: float = LEAST) -> float:
 
 
 def write_positions(file: Path, positions: Sequence[Position], cash: float) -> None:
-    """Write them, whole or not at all.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
+    """Write them, whole or not at all."""
     text = io.StringIO()
     table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     table.writeheader()

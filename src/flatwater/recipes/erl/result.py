@@ -30,9 +30,6 @@ def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: 
         score: of the walk-forward days.
         result: the same, by `as_json`.
         folder: of the run.
-
-    Raises:
-        RunError: the disk is full or the folder read-only; the run itself is safe in its checkpoints.
     """
     write_frame(pl.DataFrame(score.trades), folder.trades)
     write_frame(prices_frame(panel, score), folder.prices)

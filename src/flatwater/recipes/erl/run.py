@@ -189,10 +189,5 @@ def prepare(config: ErlRunConfig) -> ErlRunConfig:
 
 
 def plan(config: ErlRunConfig) -> Plan:
-    """What a run would hold.
-
-    Raises:
-        DataError: the panel cannot be used.
-        ConfigError: the configuration does not fit the panel or the machine.
-    """
+    """What a run would hold."""
     return plan_erl(config, panel_of(config), find_device(config.device))

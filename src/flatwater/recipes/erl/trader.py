@@ -201,11 +201,7 @@ class Trader:
         return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
 
     def features_of(self, prices: Path | str | Panel) -> Float[Tensor, "N C F"]:
-        """What it sees of the newest day before it is scaled, NaN where missing: what an exported trader is given.
-
-        Raises:
-            DataError: the prices cannot be used.
-        """
+        """What it sees of the newest day before it is scaled, NaN where missing: what an exported trader is given."""
         panel = self.panel_of(prices)
         days = len(panel.dates)
         seen = torch.from_numpy(observed(panel, find_features(self.features, panel.features), days, slice(None)))
@@ -234,11 +230,6 @@ class Trader:
             last: of the last one. Left out: the newest.
 
         Where holdout days of its run are among them, the look is logged in the run's folder.
-
-        Raises:
-            DataError: the prices cannot be used, or have too few such days.
-            ConfigError: a date is none.
-            RunError: the look cannot be logged.
         """
         panel = self.panel_of(prices)
         days = find_days(self, panel, first, last)

@@ -284,12 +284,7 @@ def on_ray() -> ModuleType:
 
 
 def places(config: ErlRunConfig, memory: int) -> int:
-    """Workers of so many bytes that the configuration's cluster has room for.
-
-    Raises:
-        ConfigError: Ray is not installed.
-        RunError: there is no such cluster.
-    """
+    """Workers of so many bytes that the configuration's cluster has room for."""
     assert config.cluster  # noqa: S101  (who asks has one)
     ray = on_ray()
     ray.connect(config.cluster)

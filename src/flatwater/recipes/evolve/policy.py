@@ -118,11 +118,7 @@ class _Header:
 
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Champion:
-    """The champion of a .safetensors file.
-
-    Raises:
-        ValueError: header and weights do not fit each other.
-    """
+    """The champion of a .safetensors file."""
     said = convert_to(dict(header), _Header)
     actor = MLPActor(said.obs, len(said.bounds), said.hidden, drawn=said.drawn)
     return Champion(actor, said.bounds, joined(tensors, actor.layout))

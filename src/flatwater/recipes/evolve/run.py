@@ -44,11 +44,7 @@ class EvolveRun(Run):
         return {"obs": list(spaces.obs), "bounds": [list(each) for each in spaces.bounds or ()]}
 
     def rebuild_(self) -> None:
-        """Bring the worlds to where they were: their episodes are played again.
-
-        Raises:
-            CheckpointError: an episode comes out otherwise.
-        """
+        """Bring the worlds to where they were: their episodes are played again."""
         rebuild_(self.trainer)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
@@ -94,12 +90,7 @@ class EvolveRun(Run):
 
 
 def compose(config: EvolveRunConfig) -> EvolveRun:
-    """Build the worlds and allocate the run whole.
-
-    Raises:
-        ConfigError: the configuration does not fit the machine, or there is no such environment.
-        MemoryLimitError: the run would hold more than there is; names its largest owners.
-    """
+    """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_worlds(config)
     plan = plan_population(config, worlds, device)
     if not config.start_over_budget:
@@ -112,9 +103,5 @@ def compose(config: EvolveRunConfig) -> EvolveRun:
 
 
 def plan(config: EvolveRunConfig) -> Plan:
-    """What a run would hold.
-
-    Raises:
-        ConfigError: the configuration does not fit the machine, or there is no such environment.
-    """
+    """What a run would hold."""
     return plan_population(config, build_worlds(config), find_device(config.device))

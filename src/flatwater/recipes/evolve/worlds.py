@@ -18,11 +18,7 @@ class Worlds:
 
 
 def build_worlds(config: EvolveRunConfig) -> Worlds:
-    """Both worlds, of the same kind; nothing is begun in them.
-
-    Raises:
-        ConfigError: there is no such world, it lacks a package, or it is of a kind that cannot be learned in so.
-    """
+    """Both worlds, of the same kind; nothing is begun in them."""
     members = config.population.size
     training = _build(config, members * config.population.envs)
     return Worlds(training, _build(config, (members + 1) * config.evaluation.episodes))

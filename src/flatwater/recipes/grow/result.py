@@ -22,9 +22,6 @@ def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> No
         trainer: whose policy plays.
         folder: of the run.
         threads: of torch; recorded, as the last bits of the numbers depend on them.
-
-    Raises:
-        RunError: the disk is full or the folder read-only; the run itself is safe in its checkpoints.
     """
     score = score_policy(trainer, FIRST_SEEDS["held-out"])
     write_frame(pl.DataFrame({name: _series(column) for name, column in score.lives.items()}), folder.lives)

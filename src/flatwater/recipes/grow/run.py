@@ -80,12 +80,7 @@ class GrowRun(Run):
 
 
 def compose(config: GrowRunConfig) -> GrowRun:
-    """Load the task and allocate the run whole.
-
-    Raises:
-        ConfigError: the configuration does not fit the machine.
-        MemoryLimitError: the run would hold more than there is; names its largest owners.
-    """
+    """Load the task and allocate the run whole."""
     device = find_device(config.device)
     plan = plan_grow(config, device)
     if not config.start_over_budget:
@@ -100,9 +95,5 @@ def compose(config: GrowRunConfig) -> GrowRun:
 
 
 def plan(config: GrowRunConfig) -> Plan:
-    """What a run would hold.
-
-    Raises:
-        ConfigError: the configuration does not fit the machine.
-    """
+    """What a run would hold."""
     return plan_grow(config, find_device(config.device))

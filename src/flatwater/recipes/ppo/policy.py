@@ -202,12 +202,7 @@ class _Header:
 
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
-    """The policy of a .safetensors file.
-
-    Raises:
-        ConfigError: the settings of its network are none.
-        ValueError: header and weights do not fit each other.
-    """
+    """The policy of a .safetensors file."""
     said = convert_to(dict(header), _Header)
     config = from_mapping(StudentConfig, said.student, "student")
     spaces = Spaces(envs=1, agents=1, form=said.form, obs=said.obs, actions=said.actions, steps=1, bounds=said.bounds)

@@ -52,11 +52,7 @@ class BlocksRun(Run):
         return found if spaces.bounds is None else found | {"bounds": [list(each) for each in spaces.bounds]}
 
     def rebuild_(self) -> None:
-        """Bring worlds and teachers to where they were: their episodes are played again.
-
-        Raises:
-            CheckpointError: an episode comes out otherwise.
-        """
+        """Bring worlds and teachers to where they were: their episodes are played again."""
         rebuild_(self.trainer)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
@@ -103,11 +99,7 @@ class BlocksRun(Run):
 def allocate(
     config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool
 ) -> tuple[Plan, Setup, Blocks]:
-    """The plan of a run that fits, what never changes in it, and its state, allocated whole.
-
-    Raises:
-        MemoryLimitError: the run would hold more than there is; names its largest owners.
-    """
+    """The plan of a run that fits, what never changes in it, and its state, allocated whole."""
     plan = plan_blocks(config, worlds, device, taught=taught)
     if not config.start_over_budget:
         refuse(plan)
@@ -133,12 +125,7 @@ def bind(
 
 
 def compose(config: PpoRunConfig) -> BlocksRun:
-    """Build the worlds and allocate the run whole.
-
-    Raises:
-        ConfigError: the configuration does not fit the machine, or there is no such environment.
-        MemoryLimitError: the run would hold more than there is; names its largest owners.
-    """
+    """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_worlds(config)
     plan, setup, run = allocate(config, worlds, device, taught=False)
     random = build_teacher(RANDOM, worlds.held_out, run.generators["random"])
@@ -146,9 +133,5 @@ def compose(config: PpoRunConfig) -> BlocksRun:
 
 
 def plan(config: PpoRunConfig) -> Plan:
-    """What a run would hold.
-
-    Raises:
-        ConfigError: the configuration does not fit the machine, or there is no such environment.
-    """
+    """What a run would hold."""
     return plan_blocks(config, build_worlds(config), find_device(config.device), taught=False)

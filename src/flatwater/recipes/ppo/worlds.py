@@ -17,11 +17,7 @@ class Worlds:
 
 
 def build_worlds(config: BlocksRunConfig) -> Worlds:
-    """Both worlds, of the same kind; nothing is begun in them.
-
-    Raises:
-        ConfigError: there is no such world, it lacks a package, or the agents cannot be dealt into the minibatches.
-    """
+    """Both worlds, of the same kind; nothing is begun in them."""
     training, held_out = (_build(config, envs) for envs in (config.envs, config.evaluation.envs))
     agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
     sequences = agents * config.block // config.learner.unroll

@@ -48,13 +48,7 @@ class TeachRun(BlocksRun):
 
 
 def compose(config: TeachRunConfig) -> TeachRun:
-    """Build the worlds and allocate the run whole.
-
-    Raises:
-        ConfigError: the configuration does not fit the machine, or there is no such world or teacher.
-        CheckpointError: the teacher is a run without an intact checkpoint.
-        MemoryLimitError: the run would hold more than there is; names its largest owners.
-    """
+    """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), worlds_of(config)
     plan, setup, run = allocate(config, worlds, device, taught=True)
     draws = run.generators
@@ -67,12 +61,7 @@ def compose(config: TeachRunConfig) -> TeachRun:
 
 
 def plan(config: TeachRunConfig) -> Plan:
-    """What a run would hold.
-
-    Raises:
-        ConfigError: the configuration does not fit the machine, or there is no such world or teacher.
-        CheckpointError: the teacher is a run without an intact checkpoint.
-    """
+    """What a run would hold."""
     device, worlds = find_device(config.device), worlds_of(config)
     find_teacher(config.teacher, worlds.training, generator(config.seed, "teacher", torch.device("cpu")), device)
     return plan_blocks(config, worlds, device, taught=True)

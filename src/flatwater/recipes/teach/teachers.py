@@ -28,10 +28,6 @@ def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.de
         world: whose agents it teaches.
         rng: a CPU generator, for `random`.
         device: where a network computes.
-
-    Raises:
-        ConfigError: there is none, or it cannot teach in this world.
-        CheckpointError: a run has no intact checkpoint.
     """
     if not name.startswith(OF_A_RUN):
         return build_teacher(name, world, rng)

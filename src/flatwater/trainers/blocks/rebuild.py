@@ -9,11 +9,7 @@ from flatwater.trainers.episodes import Episodes, bring_
 
 
 def rebuild_(trainer: BlocksTrainer) -> None:
-    """Play the episodes again that are under way, in worlds that were just built.
-
-    Raises:
-        CheckpointError: they come out otherwise than they did.
-    """
+    """Play the episodes again that are under way, in worlds that were just built."""
     run, collector, stage = trainer.run, trainer.collector, trainer.stage
     if run.agent_steps:
         rng = run.generators["teacher"]

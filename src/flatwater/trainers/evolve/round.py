@@ -63,11 +63,7 @@ def select_(setup: Setup, run: Population) -> None:
 
 
 def rebuild_(trainer: EvolveTrainer) -> None:
-    """Play the episodes again that are under way, in worlds that were just built.
-
-    Raises:
-        CheckpointError: they come out otherwise than they did.
-    """
+    """Play the episodes again that are under way, in worlds that were just built."""
     run, progress = trainer.run, trainer.progress
     if run.transitions:
         bring_(trainer.player.world, None, run.episodes, trainer.player.seen)

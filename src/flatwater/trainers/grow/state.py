@@ -70,11 +70,7 @@ CONSUMERS = ("env seeds", "actions", "held out")
 
 
 def build_setup(config: GrowConfig, images: Images, device: torch.device) -> Setup:
-    """The hosts for images of such sizes, and the policy for their observations and actions.
-
-    Raises:
-        ConfigError: the host of the user's cannot be used.
-    """
+    """The hosts for images of such sizes, and the policy for their observations and actions."""
     net = find_host(config.host, config.env.host, images, device)
     _, *choices = sizes(config.env.lifecycle, len(net.seeds))
     relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
