@@ -57,7 +57,7 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
 def begin_(
     world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array, *, legal: Array | None = None
 ) -> None:
-    """Begin episodes in the environments of `which`, bool [E]; the rest as of `World.begin_` or `MaskedWorld.begin_`."""
+    """Begin episodes in the environments of `which`, bool [E]; others as of `World.begin_` or `MaskedWorld.begin_`."""
     _begin_(world, which, seeds, obs, legal)
     episodes.seeds.numpy()[which] = seeds[which]
     for leaf in (episodes.steps, episodes.over, episodes.returns):
