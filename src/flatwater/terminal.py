@@ -39,20 +39,12 @@ class Terminal(Console):
 
 
 def terminal(*, errors: bool = False) -> Terminal:
-    """A console of at most 100 columns; of exactly 100 where the output is no terminal.
-
-    Args:
-        errors: on stderr.
-    """
+    """A console of at most 100 columns; of exactly 100 where the output is no terminal."""
     return _of_width(Terminal(stderr=errors))
 
 
 def lasting_terminal(*, errors: bool = False) -> Terminal:
-    """The console of what must go on when nobody reads it any more: of training, and of what is said at its end.
-
-    Args:
-        errors: on stderr.
-    """
+    """The console of what must go on when nobody reads it any more: of training, and of what is said at its end."""
     return _of_width(Terminal(file=lasting(sys.stderr if errors else sys.stdout)))
 
 

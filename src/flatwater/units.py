@@ -77,12 +77,7 @@ def two_digits(count: float) -> str:
 
 
 def clock_words(at: float, now: float | None = None) -> str:
-    """A moment to come: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, or `in about 3 years`.
-
-    Args:
-        at: seconds since 1970.
-        now: the same; this moment by default.
-    """
+    """A moment to come: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, or `in about 3 years`."""
     left = at - (time.time() if now is None else now)
     if left >= 300 * _DAY:
         return f"in about {two_digits(left / (365 * _DAY))} years" if left >= 550 * _DAY else "in about a year"

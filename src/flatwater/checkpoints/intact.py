@@ -92,13 +92,7 @@ def verified(folder: Path, manifest: Manifest) -> Intact:
 
 
 def examine(folder: Path, manifest: Manifest, read: Reading) -> Intact | list[str]:
-    """The checkpoint where it is intact, else what is wrong with it.
-
-    Args:
-        folder: the `checkpoints` folder.
-        manifest: the checkpoint.
-        read: `read_shard`, or one that remembers.
-    """
+    """The checkpoint where it is intact, else what is wrong with it."""
     if problems := glance(folder, manifest):
         return problems
     spans: dict[str, Span] = {}
@@ -171,12 +165,7 @@ class ShardCheck:
     """Looks at a shard's bytes as they go by."""
 
     def __init__(self, shard: ShardRecord, leaves: Sequence[LeafRecord]) -> None:
-        """Begin.
-
-        Args:
-            shard: what it must be.
-            leaves: what it must hold.
-        """
+        """Begin."""
         self._shard, self._leaves = shard, {record.path: record for record in leaves}
         self._whole, self._seen = hashlib.sha256(), 0
         self._header, self._start = bytearray(), LENGTH_BYTES

@@ -233,11 +233,7 @@ def is_intact(objects: Objects, manifest: Manifest) -> bool:
 
 
 def list_remote(objects: Objects) -> list[tuple[Manifest, list[str]]]:
-    """Every checkpoint at a URL, newest last, and what is wrong with each; reads every shard once.
-
-    Args:
-        objects: below the run's URL.
-    """
+    """Every checkpoint at a URL, newest last, and what is wrong with each; reads every shard once."""
     names, sizes = list_stored(objects)
     damage = cache(partial(_damage, objects))
     found = []

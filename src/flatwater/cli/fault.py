@@ -19,12 +19,7 @@ OWN_FAULT_EXIT = 1
 
 
 def describe_fault(fault: BaseException, words: list[str]) -> str:
-    """Write the traceback to a file, and say in a sentence what to do with it.
-
-    Args:
-        fault: what was raised.
-        words: of the command line.
-    """
+    """Write the traceback to a file, and say in a sentence what to do with it."""
     where = _written(fault, words, "What is known about it")
     return (
         f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {where} "
@@ -33,13 +28,7 @@ def describe_fault(fault: BaseException, words: list[str]) -> str:
 
 
 def describe_own_fault(fault: BaseException, place: Place, words: list[str]) -> str:
-    """The same for an error in code of the user's.
-
-    Args:
-        fault: what was raised.
-        place: where his code raised it.
-        words: of the command line.
-    """
+    """The same for an error in code of the user's."""
     said = str(fault).strip().partition("\n")[0]
     where = _written(fault, words, "The traceback")
     return f"your {place.file}, line {place.line}, in {place.function}: {type(fault).__name__}: {said}. {where}"

@@ -106,12 +106,7 @@ def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegist
 
 
 def _documented(info: StructTypeInfo, later: Collection[str]) -> StructConstructorSpec | None:
-    """A dataclass, each field with its sentences as one paragraph: tyro would keep the breaks of the source.
-
-    Args:
-        info: of the dataclass.
-        later: fields that are shown after the others.
-    """
+    """A dataclass, each field with its sentences as one paragraph: tyro would keep the breaks of the source."""
     if not is_dataclass(info.type):
         return None
     docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)

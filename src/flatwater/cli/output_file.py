@@ -31,11 +31,6 @@ class Written:
 def check_output(option: str, path: Path, suffix: str = "") -> None:
     """Find out before the work begins that a file can be written there.
 
-    Args:
-        option: that named it, such as `--out`.
-        path: the one named.
-        suffix: how its name must end.
-
     Raises:
         ConfigError: it is no regular file, cannot be replaced, its folder is not there, or its name ends otherwise.
     """

@@ -20,12 +20,7 @@ class OverFile:
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """The options over the settings of the file that --config names.
-
-        Args:
-            program: how the command is called.
-            options: the words after it.
-        """
+        """The options over the settings of the file that --config names."""
         file = config_option(options)
         base = load_config(cls.config_type, file) if file is not None else cls.config_type()
         settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}

@@ -267,11 +267,6 @@ def _on_one_line(found: re.Match[str]) -> str:
 def check_places(json: str | None, html: Path | None, out: Path | None = None) -> None:
     """Find out before the program starts what would fail when it has ended, hours later.
 
-    Args:
-        json: file that is asked for.
-        html: page that is asked for.
-        out: file to append to that is asked for.
-
     Raises:
         ConfigError: a file cannot be written there, or the page cannot be made, or it has another ending.
     """

@@ -18,12 +18,7 @@ FEWEST, FENCE, MARGIN = 8, 5.0, 0.06
 
 
 def comparison_page(runs: Sequence[Compared], written: datetime) -> str:
-    """The whole page.
-
-    Args:
-        runs: two or more, with their letters.
-        written: now.
-    """
+    """The whole page."""
     sections = [
         Section(title="Result", blocks=[*_result(runs)]),
         Section(title="Curves", blocks=[*_curves(runs)]),

@@ -87,11 +87,7 @@ def check_named(runs: Sequence[str]) -> None:
 
 
 def read_compared(folders: Mapping[str, Path]) -> list[Compared]:
-    """The runs with their letters, in the order in which they are named.
-
-    Args:
-        folders: where each is, by how the user names it.
-    """
+    """The runs with their letters, in the order in which they are named."""
     letters = zip(ascii_uppercase, folders.items(), strict=False)
     return [Compared(letter, named, read_run(path)) for letter, (named, path) in letters]
 

@@ -67,12 +67,7 @@ Weight = Annotated[float, Bounds(0, 1e6)]
 
 
 def check_fields(instance: Any, table: str) -> None:  # noqa: ANN401  (any dataclass)
-    """Hold every field against what is declared with it.
-
-    Args:
-        instance: of a dataclass.
-        table: dotted path of its settings, for the message.
-    """
+    """Hold every field against what is declared with it."""
     check_values(type(instance), {f.name: getattr(instance, f.name) for f in fields(instance)}, table)
 
 

@@ -175,12 +175,6 @@ def check_legal(spaces: Spaces, legal: Array) -> None:
 def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> None:
     """Refuse actions that are illegal.
 
-    Args:
-        spaces: of the world.
-        legal: what may be done, [E, A, R].
-        actions: [E, A] or [E, A, H].
-        of: whose they are, for the error.
-
     Raises:
         RunError: names the environment, the agent and the action.
     """

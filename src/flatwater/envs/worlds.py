@@ -73,12 +73,6 @@ class RandomTeacher:
 def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: WrappedConfig) -> World:
     """The world of a name.
 
-    Args:
-        name: one of `WORLDS`.
-        envs: E.
-        foraging: how `forage` is built.
-        wrapped: how the others are.
-
     Raises:
         ConfigError: if there is none, or a package is missing, or it cannot be used.
     """

@@ -228,14 +228,7 @@ def title_line(columns: Sequence[Column], short: str) -> str:
 
 
 def row_line(round_: str, metrics: Metrics, left: float, columns: Sequence[Column]) -> str:
-    """One round's row.
-
-    Args:
-        round_: such as `3/10`.
-        metrics: the round's numbers.
-        left: seconds to the end of the run.
-        columns: those that are shown.
-    """
+    """One round's row."""
     cells = "".join(_cell(column, metrics) for column in columns)
     return f"{round_:>{FIRST}}{cells}{short_duration(left):>{LEFT}}{_cell(RESIDENT, metrics)}"
 

@@ -35,11 +35,6 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
 
     config.toml is written last: a folder that has it has everything. A fetch that was cut off goes on.
 
-    Args:
-        url: of the run.
-        into: the folder; None takes `runs/NAME`.
-        say: told of damaged checkpoints.
-
     Raises:
         RunError: there is no run, another process goes on with it now, or the folder holds something else.
         CheckpointError: no checkpoint there is whole.

@@ -112,12 +112,6 @@ def names_at(url: str | None) -> frozenset[str]:
 def mirrored(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice: Voice) -> Iterator[MirrorLike]:
     """The run's mirror, claimed and locked where the store can be reached.
 
-    Args:
-        base: the URL below which the run is mirrored; None where it is not.
-        keep: which checkpoints stay there.
-        folder: of the run.
-        voice: says how sending stands.
-
     Raises:
         RunError: another run lies at its place, or another process writes there.
     """

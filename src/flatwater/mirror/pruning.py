@@ -46,12 +46,6 @@ def prune_run(place: str | Path, keep: int) -> Pruned:
 def chosen(newest_last: Sequence[M], keep: int, *, whole: Callable[[M], bool], good: Callable[[M], bool]) -> list[M]:
     """The newest `keep` that are whole, beginning with the newest that is good.
 
-    Args:
-        newest_last: all there are.
-        keep: how many.
-        whole: a quick look.
-        good: reads every byte.
-
     Raises:
         CheckpointError: none is good.
     """

@@ -71,15 +71,7 @@ def build_rows(
     account: bool,
     device: torch.device,
 ) -> RowReplay:
-    """An empty ring for transitions of `instruments` investable columns.
-
-    Args:
-        config: how they are drawn.
-        capacity: C, transitions kept.
-        instruments: K.
-        account: whether the account block is part of the observation.
-        device: where the ring lies.
-    """
+    """An empty ring for transitions of `instruments` investable columns."""
 
     def filled(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.

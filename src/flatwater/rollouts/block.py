@@ -36,14 +36,7 @@ class Rollout:
 
 
 def build_rollout(columns: Mapping[str, Column], *, steps: int, batch: int, device: torch.device) -> Rollout:
-    """Columns of zeros, their pages touched. On the meta device this is the plan.
-
-    Args:
-        columns: what is kept, by name.
-        steps: T, the steps of a round.
-        batch: B, the environments (or agents) that step together.
-        device: where the block lies.
-    """
+    """Columns of zeros, their pages touched. On the meta device this is the plan."""
 
     def zeros(column: Column) -> Tensor:
         return torch.empty((steps, batch, *column.shape), dtype=column.dtype, device=device).fill_(0)

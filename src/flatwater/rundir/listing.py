@@ -216,13 +216,7 @@ def _result(folder: RunFolder, recipe: Recipe) -> dict[str, float]:
 
 
 def state_of(folder: RunFolder, done: int, rounds: int) -> str:
-    """`training`, `finished`, or `stopped` (it can be resumed).
-
-    Args:
-        folder: the run.
-        done: rounds recorded.
-        rounds: wanted in all.
-    """
+    """`training`, `finished`, or `stopped` (it can be resumed)."""
     if _is_locked(folder):
         return "training"
     return "finished" if done >= rounds and folder.result.is_file() else "stopped"

@@ -13,10 +13,6 @@ from flatwater.rundir.layout import RunFolder
 def log_look(folder: RunFolder, round_: int) -> str:
     """Append a line about this look, before the days are played. Returns how many there have been, as a sentence.
 
-    Args:
-        folder: of the run.
-        round_: of the checkpoint that plays.
-
     Raises:
         RunError: the look cannot be logged.
     """

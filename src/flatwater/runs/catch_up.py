@@ -33,12 +33,6 @@ class CaughtUp:
 def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Callable[[int], None]) -> CaughtUp:
     """Send every checkpoint of a run folder that its mirror does not have, oldest first, and the run's files.
 
-    Args:
-        run: its folder.
-        to: URL below which it goes; None takes the run's own mirror.
-        say: told of what is tried again.
-        step: called with the bytes of each piece sent.
-
     Raises:
         RunError: a process trains the run now, or another run lies at its place.
         ConfigError: the run has no mirror, or the store refuses.

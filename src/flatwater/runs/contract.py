@@ -123,14 +123,7 @@ class Contract:
         return self.family
 
     def record(self, statement: Statement, efforts: Mapping[str, Effort], *, envs: int, peak: int) -> dict[str, Any]:
-        """The round's line in ledger.jsonl.
-
-        Args:
-            statement: from `settle_`.
-            efforts: of the round's phases.
-            envs: environments alive.
-            peak: the most that was ever resident.
-        """
+        """The round's line in ledger.jsonl."""
         family = self.family_()
         return statement.to_json() | {
             "private": family.private,

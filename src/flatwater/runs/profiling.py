@@ -44,11 +44,6 @@ def profiled_rounds(wanted: str) -> range:
 def check_profiled(rounds: range, done: int, wanted: int) -> None:
     """That the run comes to these rounds.
 
-    Args:
-        rounds: to be recorded.
-        done: that the run has behind it.
-        wanted: in all.
-
     Raises:
         ConfigError: it does not.
     """

@@ -217,13 +217,7 @@ def restore_run(
 
 
 def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
-    """A run on the data that it began with, where there are more by now; its settings are those that were given.
-
-    Args:
-        config: those.
-        was: the settings in the run's folder.
-        data: what its checkpoint says of its data.
-    """
+    """A run on the data that it began with, where there are more by now; its settings are those that were given."""
     recipe = find_recipe(config.trainer)
     begun = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
     composed = recipe.compose(begun)

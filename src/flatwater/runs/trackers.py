@@ -75,14 +75,7 @@ def check_trackers(config: RunConfig) -> None:
 
 
 def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: int) -> list[BackgroundSink]:
-    """Start a thread for each tracker; what goes wrong there is told through `say`, once, and never raised.
-
-    Args:
-        config: the run's.
-        folder: its files.
-        say: shows a line.
-        resume_at: the last round that the run remembers.
-    """
+    """Start a thread for each tracker; what goes wrong there is told through `say`, once, and never raised."""
     settings: dict[str, Any] = to_mapping(config)
 
     def opener(name: str) -> Callable[[Say], Sink]:

@@ -37,11 +37,6 @@ def fold_config(base: ErlRunConfig, fold: Fold, seed: int) -> ErlRunConfig:
 def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
     """The folds, each long enough.
 
-    Args:
-        base: the settings of all runs.
-        days: of the panel that are used.
-        folds: wanted.
-
     Raises:
         ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be.
     """

@@ -91,10 +91,6 @@ def find_wanted(order: Order) -> Wanted:
 def open_study_folder(order: Order, program: Sequence[str]) -> Opened:
     """The study in the folder, or a new one.
 
-    Args:
-        order: what is asked for.
-        program: tries the settings out, as `member.py` does.
-
     Raises:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
@@ -143,12 +139,6 @@ def _shared(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
 
 def that_fit(jobs: int, needed: int, limit: int, *, asked: bool) -> int:
     """Runs at once.
-
-    Args:
-        jobs: as far as there are cores, or as were asked for.
-        needed: bytes of the largest run.
-        limit: bytes that one process can come to.
-        asked: whether the user gave the number.
 
     Raises:
         MemoryLimitError: so many were asked for, and there is no memory for them.

@@ -150,12 +150,7 @@ def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
 
 
 def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
-    """A row for each fold, newest last.
-
-    Args:
-        pooled: of study.json.
-        whole: every column; otherwise those that fit into a terminal.
-    """
+    """A row for each fold, newest last."""
     titles = ["fold", "first day", "champions", "equal", "best rule", "Sharpe", "drawdown"]
     further = ["each seed", "turnover", "chance"]
     rows = []

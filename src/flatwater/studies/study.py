@@ -148,13 +148,7 @@ class _Study:
 
 
 def study(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> StudyOutcome:
-    """Begin a study, or go on with one, until it is done or a signal stops it.
-
-    Args:
-        order: what is asked for.
-        console: where its progress is shown.
-        program: trains and tests a run; speaks as `member.py` does.
-    """
+    """Begin a study, or go on with one, until it is done or a signal stops it."""
     with console.status("reading the panel and planning the runs …"):
         found = open_study_folder(order, program)
     folder, setup = found.folder, found.setup
@@ -213,13 +207,7 @@ def outcome_line(member: Member, ending: Ending) -> str:
 
 
 def write_study(found: Opened, members: Sequence[Member], failed: Mapping[str, str]) -> dict[str, Any]:
-    """Pool what has been tested; write study.json, and the equity where a fold is complete.
-
-    Args:
-        found: the study.
-        members: its runs.
-        failed: reasons, by the name of the run's folder.
-    """
+    """Pool what has been tested; write study.json, and the equity where a fold is complete."""
     from flatwater.rundir.results import write_frame  # noqa: PLC0415
     from flatwater.studies.pooling import as_json, equity_frame, pool  # noqa: PLC0415  (torch: runs end first)
 

@@ -50,12 +50,7 @@ class Opened:
 
 
 def open_sweep(order: Order, program: Sequence[str]) -> Opened:
-    """The sweep in the folder, or a new one.
-
-    Args:
-        order: what is asked for.
-        program: tries the configuration out, as `trial.py` does.
-    """
+    """The sweep in the folder, or a new one."""
     if order.folder is not None and SweepFolder(order.folder).base.is_file():
         return _reopened(order, SweepFolder(order.folder), program)
     return _created(order, program)
@@ -117,13 +112,7 @@ def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a R
 
 
 def differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
-    """One line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`.
-
-    Args:
-        before: the configuration that it was begun with.
-        now: the one that is given.
-        where: what was begun.
-    """
+    """One line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
     was, given = dict(_fixed(before)), dict(_fixed(now))
     return [f"{name}: {was[name]!r} in {where}, {given[name]!r} now" for name in was if was[name] != given[name]]
 

@@ -110,10 +110,6 @@ def ask(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, Any]:
 def train(jobs: Iterable[Job | None], crew: Crew) -> Generator[tuple[Job, Ending]]:
     """Train each job to its end, or until it is judged or stopped. Its checkpoint is complete in each case.
 
-    Args:
-        jobs: in the order in which they begin; None where the next one waits for the end of one that was begun.
-        crew: trains them.
-
     Yields:
         Each job that was begun, with how it ended, as it ends.
 

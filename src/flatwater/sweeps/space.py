@@ -71,10 +71,6 @@ Space = Mapping[str, Range | Choices]
 def read_space(path: Path, base: object) -> Space:
     """The space in a file, checked against the configuration that it varies.
 
-    Args:
-        path: a TOML file.
-        base: the configuration of every trial, apart from what is searched.
-
     Raises:
         ConfigError: the file cannot be read, or a table does not fit; names the setting and what is wanted.
     """
@@ -95,12 +91,7 @@ def _checked(tables: Mapping[str, Any], base: object) -> Space:
 
 
 def with_settings(base: C, settings: Mapping[str, object]) -> C:
-    """The configuration with these settings.
-
-    Args:
-        base: what the others are taken from.
-        settings: plain values by dotted path.
-    """
+    """The configuration with these settings."""
     mapping = to_mapping(base)
     for name, value in settings.items():
         *tables, last = name.split(".")

@@ -63,13 +63,7 @@ class Sweep:
 
 
 def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
-    """Begin a sweep, or go on with one, until it is done or a signal stops it.
-
-    Args:
-        order: what is asked for.
-        console: where its progress is shown.
-        program: trains a trial; speaks as `trial.py` does.
-    """
+    """Begin a sweep, or go on with one, until it is done or a signal stops it."""
     found: Opened = open_sweep(order, program)
     with locked(RunFolder(found.folder.path)) as held, stop_on_signals(console) as stop:
         base = found.base
@@ -94,12 +88,7 @@ def sweep(order: Order, console: Console, program: Sequence[str] = PROGRAM) -> S
 
 
 def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
-    """The trials that were interrupted and new ones, as many as are wanted; None while the next one has to wait.
-
-    Args:
-        work: the sweep.
-        begun: each trial is put into it, by the path of its run.
-    """
+    """The trials that were interrupted and new ones, as many as are wanted; None while the next one has to wait."""
     for trial in trials_(work):
         job = None if trial is None else job_(work, trial)
         if trial is not None and job is not None:

@@ -32,11 +32,7 @@ def main() -> None:
 
 
 def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    """Do what stdin says, and write on stdout what came of it.
-
-    Args:
-        obey: from the order to the answer.
-    """
+    """Do what stdin says, and write on stdout what came of it."""
     order = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)  # what a library prints must not stand in the answer

@@ -14,13 +14,7 @@ MOST_OWNERS = 12
 
 
 def print_once(followed: Followed, console: Console, now: float) -> None:
-    """Print every part, one below the other.
-
-    Args:
-        followed: the run.
-        console: where it is printed; its width is filled.
-        now: seconds since 1970.
-    """
+    """Print every part, one below the other."""
     width = console.width
     line = followed.line
     coloured = console.color_system is not None and not console.no_color
@@ -40,12 +34,7 @@ def print_once(followed: Followed, console: Console, now: float) -> None:
 
 
 def as_json(followed: Followed, now: float) -> dict[str, Any]:
-    """What is known of the run now, under the names that `train --json` has for it.
-
-    Args:
-        followed: the run.
-        now: seconds since 1970.
-    """
+    """What is known of the run now, under the names that `train --json` has for it."""
     line, path = followed.line, followed.folder.path
     found = {
         "run": str(path.absolute()),

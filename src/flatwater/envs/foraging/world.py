@@ -22,12 +22,7 @@ class ForagingWorld:
     """
 
     def __init__(self, config: ForagingConfig, envs: int) -> None:
-        """Compile the game.
-
-        Args:
-            config: the game.
-            envs: E, simulators: each has a map and agents of its own.
-        """
+        """Compile the game."""
         game = _game(config)
         self.features, self.tags = game.features, game.tags
         """Numbers that stand in tokens: of features, and of what a cell holds, by name."""

@@ -40,16 +40,6 @@ def fit_(
 
     The sum of the hosts' losses is differentiated: no weight of one host is in another's loss, so its gradient is its
     own, and a loss that is not a number stays where it is.
-
-    Args:
-        host: the hosts' own weights, written in place.
-        seeds: the seeds of each slot, written in place.
-        net: what computes with them.
-        gates: what tells the hosts apart.
-        task: images.
-        rows: training images of each host.
-        learns: the seeds whose count of updates goes up.
-        config: learning rates.
     """
     parts, layouts = (host, *seeds), (net.layout, *net.seeds)
     with torch.enable_grad():

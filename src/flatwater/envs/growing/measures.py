@@ -94,12 +94,6 @@ def note_worth_(measures: Measures, worth: Worth, *, good: Bool[Tensor, " E"], m
 
     After a rollback any loss is good, as long as it is a number: a host whose loss has a reason to be higher (a seed
     was pruned) is taken back once, not for ever.
-
-    Args:
-        measures: written in place.
-        worth: the validation's.
-        good: see `is_good`.
-        measured: the seeds whose contribution counts.
     """
     for history, new in ((measures.loss, worth.loss), (measures.accuracy, worth.accuracy)):
         put_(history, good[:, None], torch.cat((new[:, None], history[:, :-1]), 1))

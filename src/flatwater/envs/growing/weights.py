@@ -54,14 +54,7 @@ def differentiable(part: Part, layout: Layout) -> dict[str, Tensor]:
 
 
 def differentiate_(parts: Sequence[Part], layouts: Sequence[Layout], weights: Sequence[Params], loss: Tensor) -> None:
-    """Write the gradients of a loss to each part's `grad`.
-
-    Args:
-        parts: written in place.
-        layouts: of each part.
-        weights: what `differentiable` gave for each.
-        loss: a number made of all of them.
-    """
+    """Write the gradients of a loss to each part's `grad`."""
     found = iter(torch.autograd.grad(loss, [weight for named in weights for weight in named.values()]))
     for part, layout in zip(parts, layouts, strict=True):
         for place in views(part.grad, layout).values():
@@ -80,11 +73,6 @@ def update_(part: Part, *, lr: float, learns: Bool[Tensor, " E"]) -> None:
     """One optimizer update of every row, by torch's fused kernels, which need no memory of their own.
 
     Rows that do not learn have zero gradients and zero moments, which both kernels turn into a step of exactly zero.
-
-    Args:
-        part: written in place.
-        lr: learning rate.
-        learns: whose count of updates goes up.
     """
     moments = part.moments
     moments.updates.add_(learns)

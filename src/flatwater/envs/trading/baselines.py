@@ -14,25 +14,12 @@ from flatwater.envs.trading.simulator import Simulator, step_
 
 
 def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
-    """Equal amounts of all instruments that have a close on day `start`, bought then and sold on day `end` - 1.
-
-    Args:
-        market: prices.
-        start: first row.
-        end: row after the last.
-        account: opening cash and costs.
-    """
+    """Equal amounts of all instruments that have a close on day `start`, bought then and sold on day `end` - 1."""
     return hold(market.mark[start:end].double(), market.close[start] > 0, account)
 
 
 def hold(mark: Float[Tensor, "D K"], listed: Bool[Tensor, "K"], account: AccountConfig) -> Float[Tensor, " D1"]:
-    """Equal amounts of what is listed, bought at the first close and sold at the last.
-
-    Args:
-        mark: last closes, day by day.
-        listed: what has a close on the first day.
-        account: opening cash and costs.
-    """
+    """Equal amounts of what is listed, bought at the first close and sold at the last."""
     share = account.cash / listed.sum().clamp(min=1)
     shares = (share / account.purchase_factor / mark[0]).where(listed, 0)
     idle = account.cash * (~listed.any()).double()
@@ -45,12 +32,6 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
     """Equal weights of all instruments that have a close on the day, restored at each close; sold on day `end` - 1.
 
     What has no close on a day is kept as it is; what has ended is sold at its last usable close.
-
-    Args:
-        market: prices.
-        start: first row.
-        end: row after the last.
-        account: opening cash and costs.
     """
     cash = torch.tensor(account.cash, dtype=torch.float64, device=market.mark.device)
     shares = torch.zeros(market.mark.shape[1], dtype=torch.float64, device=market.mark.device)

@@ -94,9 +94,6 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
     def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Trade one day.
 
-        Args:
-            action: [K, 2] coefficients and sale targets in percent.
-
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
         """

@@ -186,15 +186,7 @@ def _due(evening: Evening, position: Position, entry: int, column: int) -> Sale 
 def decide(
     evening: Evening, action: Float[Tensor, "K 2"], sales: tuple[Sale, ...], holdings: tuple[Holding, ...], cash: float
 ) -> Orders:
-    """The orders of a day whose sales are known.
-
-    Args:
-        evening: the day.
-        action: coefficient and sale target in percent.
-        sales: of the day.
-        holdings: what stays.
-        cash: before the sales.
-    """
+    """The orders of a day whose sales are known."""
     trade = evening.config.trade
     cash += sum(sale.shares * sale.price for sale in sales) * evening.config.account.sale_factor
     equity = cash + sum(each.price * each.position.shares for each in holdings)

@@ -63,13 +63,6 @@ def trades(
 ) -> dict[str, np.ndarray]:
     """The trades that have closed, ordered by episode and day of purchase. Reads the device, so not for the loop.
 
-    Args:
-        sim: after any number of steps.
-        market: as given to the steps.
-        config: as given to the steps.
-        instruments: the panel's N names.
-        dates: the panel's T dates.
-
     Returns:
         Equally long columns: episode, instrument, entry_day, exit_day (rows of the panel), entry_price, exit_price,
         coefficient, target (percent), shares, entry_date, exit_date, gain (percent, before costs), reason (of

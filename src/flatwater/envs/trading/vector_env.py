@@ -75,11 +75,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         return self._observe(), self._info()
 
     def step(self, actions: np.ndarray) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Trade one day in each episode; begin those anew that had ended.
-
-        Args:
-            actions: [B, K, 2] coefficients and sale targets in percent.
-        """
+        """Trade one day in each episode; begin those anew that had ended."""
         # An ended episode stays as it is under step_, with reward 0.
         real = torch.from_numpy(np.array(actions, dtype=np.float32))
         step = step_(self.simulator, self.market, self.config, real)

@@ -90,11 +90,6 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
     """The gain that ridge expects of each purchase, [T, K]; NaN where a feature is missing.
 
     The normal equations, as scikit-learn's `Ridge` solves them; importing that takes 2 CPU seconds and 110 MB.
-
-    Args:
-        market: prices.
-        config: holding time, largest target and costs.
-        learnt: rows that it is fitted to.
     """
     features, gain, usable = gain_features(market, config, learnt)
     scores = np.full(features.shape[:2], np.nan)

@@ -34,13 +34,7 @@ class CartPoleWorld:
     """A `World` of E copies of CartPole, A = 1: bit for bit what `GymnasiumWorld` makes of it."""
 
     def __init__(self, name: str, config: WrappedConfig, envs: int) -> None:
-        """Build the copies.
-
-        Args:
-            name: one of `CARTPOLES`.
-            config: how long they go on.
-            envs: E.
-        """
+        """Build the copies."""
         self._one, self._all = cast("CartPoleEnv", gymnasium.make(name).unwrapped), CartPoleVectorEnv(envs, NEVER)
         self._all.action_space = _Trusted([2] * envs)
         self._all.reset(seed=0)  # it makes its arrays there

@@ -17,11 +17,6 @@ class StepLimit:
         self._taken[which] = 0
 
     def truncate_(self, terminated: Array, truncated: Array) -> None:
-        """Count a step, and truncate whoever is left where the time is over.
-
-        Args:
-            terminated: bool [E, A].
-            truncated: bool [E, A], to be completed.
-        """
+        """Count a step, and truncate whoever is left where the time is over."""
         self._taken += 1
         truncated |= ~terminated & (self._taken >= self._limit)[:, None]

@@ -97,15 +97,7 @@ def compare(
     yardsticks: tuple[str, ...],
     seed: int,
 ) -> Comparison:
-    """Hold the champion's equity against the yardstick that earned most.
-
-    Args:
-        equity: at the start and at each close, by trader.
-        chance: total returns of random traders.
-        trained: name of the champion.
-        yardsticks: names of the simple rules.
-        seed: of the resampling.
-    """
+    """Hold the champion's equity against the yardstick that earned most."""
     earned = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
     best = max(yardsticks, key=lambda name: earned[name])
     found = difference_of(daily_returns(equity[trained]), daily_returns(equity[best]), seed=seed)
@@ -120,13 +112,7 @@ def daily_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
 
 
 def difference_of(own: np.ndarray, other: np.ndarray, *, seed: int) -> Difference:
-    """How much more the first earned in a year, with the interval of the block bootstrap.
-
-    Args:
-        own: daily returns.
-        other: those of whom it is compared with, on the same days.
-        seed: of the resampling.
-    """
+    """How much more the first earned in a year, with the interval of the block bootstrap."""
     from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
 
     daily = own - other

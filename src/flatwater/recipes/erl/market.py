@@ -38,11 +38,6 @@ def panel_of(config: ErlRunConfig) -> Panel:
 def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -> ErlRunConfig:
     """The settings that cut the panel to the days that a run began with, where it has newer ones by now.
 
-    Args:
-        config: of the run, or with another place of its panel.
-        was: as they stand in the run's folder.
-        data: what the run's checkpoint says of its panel.
-
     Raises:
         DataError: the panel lacks a day or an instrument of the run's own, or differs from it on a day that both have.
             Where the run's own panel is gone from this machine, whoever compares fingerprints says so.

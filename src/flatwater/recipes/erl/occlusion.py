@@ -30,13 +30,6 @@ def feature_effects(
     """Feature -> mean change, up or down, of a coefficient where the feature of all instruments says nothing.
 
     An account in the observation is empty: nothing is held.
-
-    Args:
-        setup: configuration and networks.
-        market: what is seen.
-        actor: the champion's weights.
-        days: of which some are asked about.
-        features: that are observed, in their order.
     """
     rows = torch.linspace(days.first, days.stop - 1, min(DAYS_ASKED, len(days)), device=setup.device).long()
     seen, held = [windows(market.observations, row[None], setup.config.env.episode.context)[0] for row in rows], None

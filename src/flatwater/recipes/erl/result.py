@@ -23,14 +23,7 @@ MOST_PRICES = 12
 
 
 def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
-    """Write what a run leaves. Each file appears whole or not at all.
-
-    Args:
-        panel: that the run trained on.
-        score: of the walk-forward days.
-        result: the same, by `as_json`.
-        folder: of the run.
-    """
+    """Write what a run leaves. Each file appears whole or not at all."""
     write_frame(pl.DataFrame(score.trades), folder.trades)
     write_frame(prices_frame(panel, score), folder.prices)
     write_frame(equity_frame(panel, score), folder.equity)

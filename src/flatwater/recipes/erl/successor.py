@@ -18,11 +18,6 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
 
     Slots that it has no members for keep their random weights. Optimizers and counters begin anew.
 
-    Args:
-        learner: of the new run.
-        run: the new run.
-        path: folder of the other.
-
     Raises:
         ConfigError: the other trains something else, has no champion yet, or has seen days that must be new here.
         FlatwaterError: it cannot be restored.

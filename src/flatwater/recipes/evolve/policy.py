@@ -57,13 +57,7 @@ class Champion:
     """The policy of the champion, without noise. It remembers nothing of what it saw."""
 
     def __init__(self, actor: MLPActor, bounds: Bounds, weights: Float[Tensor, "1 n"]) -> None:
-        """Bind the weights.
-
-        Args:
-            actor: the network.
-            bounds: lowest and highest of each number of an action.
-            weights: of the actor; the champion acts where they lie.
-        """
+        """Bind the weights."""
         self._actor, self._bounds, self._weights = actor, bounds, weights
         self._module = ChampionModule(actor, bounds, weights)
 

@@ -16,13 +16,7 @@ from flatwater.trainers.grow.round import GrowTrainer
 
 
 def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> None:
-    """Play the held-out episodes and write the files. Each appears whole or not at all.
-
-    Args:
-        trainer: whose policy plays.
-        folder: of the run.
-        threads: of torch; recorded, as the last bits of the numbers depend on them.
-    """
+    """Play the held-out episodes and write the files. Each appears whole or not at all."""
     score = score_policy(trainer, FIRST_SEEDS["held-out"])
     write_frame(pl.DataFrame({name: _series(column) for name, column in score.lives.items()}), folder.lives)
     result = as_json(trainer, score, "held-out", threads=threads)

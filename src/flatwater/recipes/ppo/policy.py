@@ -77,13 +77,7 @@ class TrainedPolicy:
     """
 
     def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
-        """Remember nothing yet.
-
-        Args:
-            student: the network.
-            spaces: of the environment that it was trained for.
-            weights: of the network, by name; they are kept as they are.
-        """
+        """Remember nothing yet."""
         self._student, self._spaces, self._weights = student, spaces, weights
         self._device = student.device
         self._memory = torch.zeros(2, 0, student.policy.cells, device=self._device)

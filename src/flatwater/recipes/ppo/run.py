@@ -110,15 +110,7 @@ def allocate(
 def bind(
     setup: Setup, run: Blocks, worlds: Worlds, teacher: Teacher | None, others: dict[str, Teacher]
 ) -> BlocksTrainer:
-    """The trainer of a state.
-
-    Args:
-        setup: of the run.
-        run: its state, new or to be restored.
-        worlds: to learn in, and of the held-out episodes.
-        teacher: of the world to learn in; None where there is none.
-        others: who plays the held-out episodes besides what is trained.
-    """
+    """The trainer of a state."""
     profile = Profile([part for part in PARTS if part != "teacher" or setup.taught])
     collector = Collector(setup, run, worlds.training, teacher, profile)
     return build_trainer(setup, run, collector, Stage(setup, run, worlds.held_out, others), profile)

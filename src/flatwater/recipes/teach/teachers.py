@@ -21,14 +21,7 @@ OF_A_RUN = "run:"
 
 
 def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.device) -> Teacher:
-    """The teacher of a name, as in `TeachRunConfig.teacher`.
-
-    Args:
-        name: of the teacher.
-        world: whose agents it teaches.
-        rng: a CPU generator, for `random`.
-        device: where a network computes.
-    """
+    """The teacher of a name, as in `TeachRunConfig.teacher`."""
     if not name.startswith(OF_A_RUN):
         return build_teacher(name, world, rng)
     return StudentTeacher(Path(name.removeprefix(OF_A_RUN)), world, device)

@@ -24,15 +24,7 @@ class Collector:
     """The world of a run, and its teacher, with the arrays that they write into, bound once."""
 
     def __init__(self, setup: Setup, run: Blocks, world: World, teacher: Teacher | None, profile: Profile) -> None:
-        """Bind views; nothing is begun.
-
-        Args:
-            setup: of the run.
-            run: its state; where it is in an episode, the world has to be as well (`play_again_`).
-            world: whose spaces are the setup's.
-            teacher: of its agents; None where they learn by themselves.
-            profile: is told what each part of a step takes.
-        """
+        """Bind views; nothing is begun. Where the run is in an episode, the world has to be as well (`play_again_`)."""
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)

@@ -16,14 +16,7 @@ class Stage:
     """The world of the held-out episodes, and who can play them."""
 
     def __init__(self, setup: Setup, run: Blocks, world: World, teachers: dict[str, Teacher]) -> None:
-        """Bind views.
-
-        Args:
-            setup: of the run.
-            run: its state.
-            world: whose spaces are those of the setup's held-out episodes.
-            teachers: the players besides the policy; each remembers its own episodes.
-        """
+        """Bind views."""
         self._setup, self._run = setup, run
         self._weights = bound_weights(setup.student, run.learner)
         self.world, self.teachers = world, teachers

@@ -51,14 +51,7 @@ class Judged:
 
 
 def train_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Trained:
-    """Play random training slices, the same for every tile; with noise where members learn from what they play.
-
-    Args:
-        setup: of the population or of a share of it.
-        run: holds these members, and where they play.
-        span: their numbers in the whole population.
-        round_: the generation.
-    """
+    """Play random training slices, the same for every tile; with noise where members learn from what they play."""
     config, explored = setup.config, run.played is not None
     rows = _rows(setup, span)
     slices = slices_in(run.room, setup, run.market, run.eval_env, actors=run.learner.actor[rows], explored=explored)
@@ -74,14 +67,7 @@ def train_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Trained:
 
 
 def judge_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Judged:
-    """Play random walk-forward slices, the same for every tile, without noise; the champion plays beside each tile.
-
-    Args:
-        setup: of the population or of a share of it.
-        run: holds these members, and where they play.
-        span: their numbers in the whole population.
-        round_: the generation.
-    """
+    """Play random walk-forward slices, the same for every tile, without noise; the champion plays beside each tile."""
     champion = torch.full((1,), setup.members, device=setup.device)
     rows = torch.cat([_rows(setup, span), champion])
     slices = slices_in(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])

@@ -39,14 +39,7 @@ class Player:
     """The world that a population learns in, with the arrays that it writes into, bound once."""
 
     def __init__(self, setup: Setup, run: Population, world: World, profile: Profile) -> None:
-        """Bind views; nothing is begun.
-
-        Args:
-            setup: of the run.
-            run: its state; where it is in an episode, the world has to be as well (`rebuild_`).
-            world: whose spaces are the setup's.
-            profile: is told what each part of a step takes.
-        """
+        """Bind views; nothing is begun. Where the run is in an episode, the world has to be as well (`rebuild_`)."""
         self._setup, self._run, self._profile = setup, run, profile
         self.world = world
         self.seen: Array = run.coming.numpy()[:, None]

@@ -16,13 +16,7 @@ class Stage:
     """The world of these episodes."""
 
     def __init__(self, setup: Setup, run: Population, world: World) -> None:
-        """Bind views.
-
-        Args:
-            setup: of the run.
-            run: its state.
-            world: whose spaces are those of the setup's trial.
-        """
+        """Bind views."""
         self._setup, self._run = setup, run
         self.world = world
         self.seen: Array = run.trial.obs.numpy()[:, None]
