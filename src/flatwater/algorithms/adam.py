@@ -74,7 +74,7 @@ def bind_step(
 
     def step_() -> tuple[Tensor, Tensor]:
         norm = torch.cat([torch.linalg.vector_norm(adam.grad[low:high], dim=1) for low, high in spans])
-        finite = norm.isfinite()
+        finite = norm < torch.inf  # not where it is NaN; `isfinite` takes six operations
         adam.steps.add_(finite)
         torch.logical_not(finite, out=adam.skip)
         if clip:

@@ -144,7 +144,7 @@ class Acted:
     memory: Float[Tensor, "2 B M"]
     """After the step."""
     log_prob: Float[Tensor, "B"] | None = None
-    """Of the action; None where `judge_` writes it, and the value of what was seen."""
+    """Of the action; None where `make_judge` has it written, and the value of what was seen."""
     value: Float[Tensor, "B"] | None = None
 
 
@@ -180,32 +180,42 @@ def make_act(
     return act
 
 
-@torch.no_grad()
-def judge_(student: Student, weights: Weights, rollout: Rollout, *, memory: Float[Tensor, "2 B M"], parts: int) -> None:
-    """Write the log-probabilities and the values of a block of a policy that remembers nothing.
+def make_judge(
+    config: PPOConfig, student: Student, learner: Learner, *, rollout: Rollout, parts: int
+) -> Callable[[], None]:
+    """Bind the judgement of a block of a policy that remembers nothing: its log-probabilities and values.
 
     Args:
+        config: whether it is compiled.
         student: the network.
-        weights: those that acted.
-        rollout: whose `obs`, `action` and, where there are masks, `legal` are written.
-        memory: without cells.
+        learner: its weights, with which the block was acted.
+        rollout: whose `obs`, `action` and, where there are masks, `legal` are written when it is called.
         parts: in which it is done, for no more room than an update takes.
     """
+    weights, device = bound_weights(student, learner), learner.block.device
     size = rollout["obs"].shape[:2].numel() // parts
-    columns = {
-        name: torch.split(rollout[name].flatten(0, 1), size)
-        for name in ("obs", "action", "log_prob", "value", "legal")
-        if name in rollout.columns
-    }
-    for each in zip(*columns.values(), strict=True):
-        part = dict(zip(columns, each, strict=True))
-        obs = part["obs"].to(memory.device)
-        starts = torch.zeros(len(obs), dtype=torch.bool, device=memory.device)
-        seen = look(student, weights, obs=obs, memory=memory.new_zeros(2, len(obs), 0), starts=starts)
-        legal = part["legal"].to(memory.device) if "legal" in part else None
-        policy = student.actions.given(seen.logits[0], legal)
-        part["log_prob"].copy_(policy.log_prob(part["action"].to(memory.device)))
-        part["value"].copy_(seen.value[0])
+    pieces = {name: torch.split(column.flatten(0, 1), size) for name, column in rollout.columns.items()}
+    read, written = ("obs", "action", "legal"), ("log_prob", "value")
+    given, out = (
+        list(zip(*(pieces[name] for name in names if name in pieces), strict=True)) for names in (read, written)
+    )
+
+    def judge(*tensors: Tensor) -> tuple[Tensor, ...]:
+        now, (obs, action, *legal) = dict(zip(weights, tensors, strict=False)), tensors[len(weights) :]
+        memory = torch.zeros(2, len(obs), 0, device=device)
+        starts = torch.zeros(1, len(obs), dtype=torch.bool, device=device)
+        seen = student(now, obs.unsqueeze(0), memory, starts)
+        return student.actions.given(seen.logits[0], *legal).log_prob(action), seen.value[0]
+
+    graph = as_graph(torch.no_grad()(judge), wanted=config.compile)
+
+    def judge_() -> None:
+        for part, row in zip(given, out, strict=True):
+            found = graph(*weights.values(), *(column.to(device) for column in part))
+            for column, new in zip(row, found, strict=True):
+                column.copy_(new)
+
+    return judge_
 
 
 def own_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:

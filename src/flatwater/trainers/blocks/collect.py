@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import bound_weights, judge_, look, make_act
+from flatwater.algorithms.ppo import bound_weights, look, make_act, make_judge
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.errors import RunError
@@ -28,9 +28,9 @@ class Collector:
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
-        self._act = make_act(
-            setup.config.learner, setup.student, run.learner, masked=setup.spaces.masked, taught=setup.taught
-        )
+        config, bound = setup.config.learner, (setup.config.learner, setup.student, run.learner)
+        self._act = make_act(*bound, masked=setup.spaces.masked, taught=setup.taught)
+        self._judge_ = make_judge(*bound, rollout=run.rollout, parts=config.minibatches)
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._taught = torch.zeros(envs, agents, dtype=torch.int64)
@@ -136,8 +136,7 @@ class Collector:
         """What follows a step is worth what the next one saw, but where an agent was over: that is there already."""
         run, rollout, student = self._run, self._run.rollout, self._setup.student
         if not student.policy.cells:
-            parts = self._setup.config.learner.minibatches
-            judge_(student, self._weights, rollout, memory=run.memory, parts=parts)
+            self._judge_()
         over = rollout["terminated"][:-1] | rollout["truncated"][:-1]
         known = rollout["next_value"][:-1]
         known.copy_(torch.where(over, known, rollout["value"][1:]))
