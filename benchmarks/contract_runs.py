@@ -21,7 +21,7 @@ from flatwater.runs import recorder, session
 from flatwater.runs.contract import Contract
 
 FLAT_ROUNDS, WINDOW_ROUNDS = 60, 40
-WINDOW_BUDGET = "640MiB"
+WINDOW_BUDGET = "800MiB"
 
 
 def small() -> ErlRunConfig:
@@ -58,7 +58,7 @@ def windows_config() -> ErlRunConfig:
         panel="synthetic:40x500",
         budget=WINDOW_BUDGET,
         start_over_budget=True,
-        replay=RowReplayConfig(generations=4, warmup=200),
+        replay=RowReplayConfig(generations=WINDOW_ROUNDS, warmup=200),
     )
 
 
