@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Search
 from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.objects.census import Censuses
@@ -156,6 +156,28 @@ def test_the_fingerprint_is_the_same_in_a_rerun_with_other_sizes(user: Any) -> N
         prints += [finding.fingerprint for found in told.values() for finding in found]
     assert len(prints) == 2
     assert len({*prints}) == 1
+
+
+def test_a_second_look_at_a_process_traces_nothing_that_is_known(user: Any) -> None:
+    """Python before 3.12.5 keeps the stacks that `tracemalloc` noted for ever: each trace less is memory saved."""
+    lines: dict[str, Made] = {}
+    traced, made = [], []
+    for _ in range(2):
+        user.HISTORY.clear()
+        counts: list[bool] = []
+        monitor = Monitor(Roots(), lines=lines)
+        step = leaking(user)
+
+        def noted(number: int, monitor: Monitor = monitor, step: Step = step, counts: list[bool] = counts) -> Reading:
+            counts.append(monitor.tracing)
+            return step(number)
+
+        told = watch(monitor, noted, 10)
+        monitor.close()
+        traced.append(any(counts))
+        made += [finding.made_at for found in told.values() for finding in found]
+    assert traced == [True, False]
+    assert made[0] == made[1] == lines["train.HISTORY"]
 
 
 @pytest.mark.parametrize("period", [2, 3, 4, 5, 6])

@@ -24,6 +24,8 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 class Investigation:
     """A census that waits for the next one."""
 
+    lines: dict[str, Made]
+    """By owner: the line that was found while allocations were traced, in this investigation or an earlier one."""
     before: Census | None = None
     """None until it is taken."""
     since: int = 0
@@ -37,8 +39,6 @@ class Investigation:
     """Steps for which allocations were traced."""
     tensors: bool = True
     """Whether the owner's contents are tensors."""
-    lines: dict[str, Made] = field(default_factory=dict)
-    """By owner: the line that was found while allocations were traced."""
     proven: bool = False
     """Whether the growth was drifting at one of the looks."""
     length: int = 0

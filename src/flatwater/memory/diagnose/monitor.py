@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Garbage
 from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.investigation import (
@@ -50,7 +50,13 @@ class Monitor:
     """Watches one process. Call `observe` once a step, in the thread that trains, and `close` at the end."""
 
     def __init__(
-        self, roots: Roots, *, unit: str = "round", trace: bool = True, counted: Counted | None = None
+        self,
+        roots: Roots,
+        *,
+        unit: str = "round",
+        trace: bool = True,
+        counted: Counted | None = None,
+        lines: dict[str, Made] | None = None,
     ) -> None:
         """Watch nothing yet.
 
@@ -59,6 +65,7 @@ class Monitor:
             unit: what a step is called.
             trace: whether allocations may be traced, which slows steps down.
             counted: is told of each census.
+            lines: by owner, what earlier watches of this process traced; what this one finds is added.
         """
         self.state = State.BEGINNING
         self.cost_seconds = 0.0
@@ -73,7 +80,8 @@ class Monitor:
         self._last: Reading | None = None
         self.censuses = Censuses(roots, self._counted)
         """One may be under way; between two steps it may go on."""
-        self._first = Investigation()
+        self._lines = {} if lines is None else lines
+        self._first = Investigation(self._lines)
         self._case = self._first
         self._may_trace = True
         self._found: dict[str, Finding] = {}
@@ -221,7 +229,7 @@ class Monitor:
         """
         if self._last is None or steps <= 0:
             return []
-        case = Investigation(proven=True)
+        case = Investigation(self._lines, proven=True)
         search_(case, self._roots, None, self._last.step)
         garbage = case.search.garbage() if case.search is not None and case.search.ended(CASE.last_search) else None
         leave_(case)
@@ -265,7 +273,7 @@ class Monitor:
     def close(self) -> None:
         """Stop tracing, and leave the census and the search that are under way."""
         leave_(self._case)
-        self._case, self.state = Investigation(), State.WATCHING
+        self._case, self.state = Investigation(self._lines), State.WATCHING
         self.censuses.drop()
         self._untrace()
         if self._following is not None:
@@ -281,7 +289,7 @@ class Monitor:
             return Event.UNTOLD
         self._quiet -= 1
         if self._quiet < 0 and suspicious(self._record, self._found, reading):
-            self._case = Investigation(libraries=lengths(self._roots))
+            self._case = Investigation(self._lines, libraries=lengths(self._roots))
             return Event.SUSPICION
         return None
 
@@ -418,7 +426,7 @@ class Monitor:
         self._rest(explained=False)
 
     def _rest(self, *, explained: bool) -> None:
-        self._case = Investigation()
+        self._case = Investigation(self._lines)
         owners = [*self._found, *(found.owner for found in self._news)]
         kept = {root: held for root, held in self.censuses.libraries.items() if any(o.startswith(root) for o in owners)}
         self.censuses.libraries = kept

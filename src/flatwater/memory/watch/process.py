@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.judge import CYCLIC, UNEXPLAINED
 from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
@@ -69,6 +69,8 @@ class ProcessWatch:
         limit: int | None = None,
         spool: str | None = None,
         guard: Guard | None = None,
+        *,
+        lines: dict[str, Made] | None = None,
     ) -> None:
         """Look at nothing yet: the first boundary is the first reading.
 
@@ -78,12 +80,14 @@ class ProcessWatch:
             limit: bytes at which the process must stop; what the machine gives by default.
             spool: file that always has the newest summary.
             guard: of all that is done at a boundary.
+            lines: by owner, what earlier watches of this process traced.
         """
         self._guard = guard or Guard()
         self.boundaries = Boundaries(self._looked, self._guard)
         self.step = self.boundaries.step
         self.censuses = 0
         """Taken so far, to their end."""
+        self._lines = {} if lines is None else lines
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
         self._pace: Pace | None = None
         self._closed = False
@@ -101,7 +105,7 @@ class ProcessWatch:
 
     def _begin(self) -> None:
         """Start with empty books, keeping the counts."""
-        self._monitor = Monitor(self._roots, counted=self._counted)
+        self._monitor = Monitor(self._roots, counted=self._counted, lines=self._lines)
         self._rows: list[Row] = []
         self._since: dict[str, int] = {}
         self._pages, self._workers, self._marks = Pages(), Workers(), Marks()
