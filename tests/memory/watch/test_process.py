@@ -189,3 +189,30 @@ def test_an_array_that_fills_is_owned_by_its_touched_pages() -> None:
     """In a process of its own: an allocator that has freed memory before may give pages that were touched already."""
     ended = subprocess.run([sys.executable, "-c", FILLING], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+LATE = """
+import atexit, threading, time
+from flatwater.memory.watch.process import ProcessWatch
+from flatwater.memory.watch.reading import has_returned
+
+watch = ProcessWatch()
+for _ in range(8):
+    watch.step("update")
+    time.sleep(0.25)
+assert not has_returned()
+
+def late():
+    watch.step("update")
+    rows = len(watch._rows)
+    watch.conclude(alive=False)
+    print(has_returned(), rows, len(watch._rows))
+
+threading._register_atexit(late)
+"""
+
+
+def test_readings_after_the_main_code_has_returned_are_not_of_its_loop() -> None:
+    """A pool's waiting jobs are dropped as the program ends, while Python waits for the pool's thread."""
+    ran = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout == "True 9 8\n", ran.stderr

@@ -46,7 +46,7 @@ from flatwater.memory.watch.measured import Marks, held_in, mark_
 from flatwater.memory.watch.outcome import outcome_of, without_reached
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import Pages, find_
-from flatwater.memory.watch.reading import Allocator, Rates, read_now
+from flatwater.memory.watch.reading import Allocator, Rates, has_returned, read_now
 from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
@@ -112,6 +112,8 @@ class ProcessWatch:
         self._allocator = Allocator()
         self._unread: Mapping[str, int] = {}
         self._searched = self._own = self._thread = 0
+        self._late_rows = 0
+        """Readings since the program's main code returned."""
         self._rates = Rates()
         self._ticking = False
         self._leads: list[tuple[str, int]] = []
@@ -252,6 +254,7 @@ class ProcessWatch:
             self._monitor.count(seconds=ENDING.last_census)
 
     def _keep(self, reading: Reading, seconds: float) -> None:
+        self._late_rows += has_returned()
         keep_(self._rows, Row(seconds, self.boundaries.told, reading, self._own, dict(self.boundaries.seconds)))
 
     def _held(self) -> list[str]:
@@ -296,6 +299,8 @@ class ProcessWatch:
         Args:
             alive: whether the program is still in its loop, so that what was found can be weighed for the last time.
         """
+        if 0 < 2 * self._late_rows < len(self._rows):  # it frees what it has as it ends, and waits for its threads
+            del self._rows[-self._late_rows :]
         if alive and self._rows and self._held() and self._monitor.censuses.took <= ENDING.last_census:
             self._weigh()
         self._monitor.settle()

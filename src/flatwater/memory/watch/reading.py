@@ -1,6 +1,9 @@
 """Taking one reading of this process, and what no reading can show."""
 
+import sys
+import threading
 from collections.abc import Mapping, Sequence
+from types import FrameType
 
 from flatwater.memory.probes.allocator import Totals, totals
 from flatwater.memory.probes.bound import monotonic, process_seconds
@@ -13,6 +16,7 @@ from flatwater.memory.watch.pages import Pages, owned_, planned
 
 FEWEST = 5
 """Readings after warm-up from which growth can be told."""
+SHUTDOWN = threading._shutdown.__code__  # type: ignore[attr-defined]  # noqa: SLF001  (Python's own last wait)
 RATE_CPU = 0.1
 """CPU seconds over which the cost of a boundary is measured, at least."""
 
@@ -93,6 +97,14 @@ def read_now(
         limit=limit,
         rates=rates,
     )
+
+
+def has_returned() -> bool:
+    """Whether the program's main code is over, and Python waits for its threads: called in the main thread."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return frame is not None and frame.f_code is SHUTDOWN
 
 
 def kept_of(used: Totals, now: Footprint) -> int:
