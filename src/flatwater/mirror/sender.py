@@ -164,7 +164,7 @@ class MirrorSender:
         """Send the run's files that have changed since they were sent; returns how many."""
         count = 0
         for path in sorted(small_files(self.folder)):
-            name = path.relative_to(self.folder.base).as_posix()
+            name = path.relative_to(self.folder.root).as_posix()
             try:
                 status = path.stat()
                 mark = (status.st_mtime_ns, status.st_size)
@@ -205,7 +205,7 @@ def _place(manifest: Manifest) -> tuple[int, int]:
 
 def small_files(folder: RunFolder) -> Iterator[Path]:
     """Every file of a run but its checkpoints: configuration, records, plan, result."""
-    for path in (*folder.base.iterdir(), *folder.tracker("tensorboard").glob("*")):
+    for path in (*folder.root.iterdir(), *folder.tracker("tensorboard").glob("*")):
         if path.is_file() and not path.name.startswith(".") and path.name not in NOT_SENT:
             yield path
 

@@ -22,8 +22,8 @@ empty."""
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """The files of one run."""
+class Folder:
+    """A folder whose files have fixed names."""
 
     path: Path
     """Where it was found, as the user writes it."""
@@ -31,9 +31,68 @@ class RunFolder:
     """The folder itself, whatever it is called by now and wherever it lies: leads through a descriptor of `locked`."""
 
     @property
-    def base(self) -> Path:
+    def root(self) -> Path:
         """What the paths of its files begin with."""
         return self.held or self.path
+
+
+class File:
+    """A file of a folder, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: Folder, _kind: type[Folder]) -> Path:
+        return folder.root / self._name
+
+
+class RunFolder(Folder):
+    """The files of one run."""
+
+    config = File("config.toml")
+    """The configuration that the run was started with, complete."""
+    lock = File(".lock")
+    """Locked by the process that trains the run."""
+    metrics = File("metrics.jsonl")
+    """One line of numbers for each round."""
+    alarms = File("alarms.jsonl")
+    """One line for each round that had something to warn of."""
+    checkpoints = File("checkpoints")
+    """Manifests, and the shards that they name."""
+    mirror = File("mirror.json")
+    """Where the run is mirrored, and its identity there."""
+    result = File("result.json")
+    """What was trained against the baselines."""
+    trades = File("trades.parquet")
+    """The champion's trades on the walk-forward days."""
+    equity = File("equity.parquet")
+    """Equity of the champion and the baselines on the walk-forward days."""
+    prices = File("prices.parquet")
+    """Closes of the instruments that the champion traded most, on the walk-forward days."""
+    holdout = File("holdout.json")
+    """What was trained against the baselines on the holdout, which nothing was chosen on."""
+    holdout_trades = File("holdout_trades.parquet")
+    """The champion's trades on the holdout days."""
+    holdout_equity = File("holdout_equity.parquet")
+    """The equity curves of these days."""
+    lives = File("lives.parquet")
+    """What became of each slot in the held-out episodes of a run of growing networks."""
+    picture = File("result.png")
+    """The run in one picture."""
+    looks = File("holdout_looks.jsonl")
+    """One line for each time the holdout was looked at."""
+    plan = File("plan.json")
+    """What the run planned to hold, by owner, before its first round."""
+    log = File("run.log")
+    """What the run said, one line an event, with times."""
+    profile = File("profile")
+    """Traces of rounds that were recorded with torch's profiler."""
+    ledger = File("ledger.jsonl")
+    """One line for each round: who holds how much."""
+    findings = File("findings.jsonl")
+    """One line for each thing that grew: what, who holds it, where it was made, when memory runs out."""
+    report = File("report.html")
+    """The run as one page, where `flatwater report` was asked for it."""
 
     @property
     def named(self) -> "RunFolder":
@@ -43,123 +102,13 @@ class RunFolder:
         now = named(self.held)
         return RunFolder(self.path if same_folder(self.path, self.held) else now)
 
-    @property
-    def config(self) -> Path:
-        """The configuration that the run was started with, complete."""
-        return self.base / "config.toml"
-
-    @property
-    def lock(self) -> Path:
-        """Locked by the process that trains the run."""
-        return self.base / ".lock"
-
-    @property
-    def metrics(self) -> Path:
-        """One line of numbers for each round."""
-        return self.base / "metrics.jsonl"
-
     def journal(self, name: str) -> Path:
         """The file of its own that a kind of run has, with a line for each round: `lineage`, `episodes`."""
-        return self.base / f"{name}.jsonl"
-
-    @property
-    def alarms(self) -> Path:
-        """One line for each round that had something to warn of."""
-        return self.base / "alarms.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Manifests, and the shards that they name."""
-        return self.base / "checkpoints"
+        return self.root / f"{name}.jsonl"
 
     def tracker(self, name: str) -> Path:
         """What a tracker keeps: event files, the run's id at a service."""
-        return self.base / name.replace(":", ".")
-
-    @property
-    def mirror(self) -> Path:
-        """Where the run is mirrored, and its identity there."""
-        return self.base / "mirror.json"
-
-    @property
-    def result(self) -> Path:
-        """What was trained against the baselines."""
-        return self.base / "result.json"
-
-    @property
-    def trades(self) -> Path:
-        """The champion's trades on the walk-forward days."""
-        return self.base / "trades.parquet"
-
-    @property
-    def equity(self) -> Path:
-        """Equity of the champion and the baselines on the walk-forward days."""
-        return self.base / "equity.parquet"
-
-    @property
-    def prices(self) -> Path:
-        """Closes of the instruments that the champion traded most, on the walk-forward days."""
-        return self.base / "prices.parquet"
-
-    @property
-    def holdout(self) -> Path:
-        """What was trained against the baselines on the holdout, which nothing was chosen on."""
-        return self.base / "holdout.json"
-
-    @property
-    def holdout_trades(self) -> Path:
-        """The champion's trades on the holdout days."""
-        return self.base / "holdout_trades.parquet"
-
-    @property
-    def holdout_equity(self) -> Path:
-        """The equity curves of these days."""
-        return self.base / "holdout_equity.parquet"
-
-    @property
-    def lives(self) -> Path:
-        """What became of each slot in the held-out episodes of a run of growing networks."""
-        return self.base / "lives.parquet"
-
-    @property
-    def picture(self) -> Path:
-        """The run in one picture."""
-        return self.base / "result.png"
-
-    @property
-    def looks(self) -> Path:
-        """One line for each time the holdout was looked at."""
-        return self.base / "holdout_looks.jsonl"
-
-    @property
-    def plan(self) -> Path:
-        """What the run planned to hold, by owner, before its first round."""
-        return self.base / "plan.json"
-
-    @property
-    def log(self) -> Path:
-        """What the run said, one line an event, with times."""
-        return self.base / "run.log"
-
-    @property
-    def profile(self) -> Path:
-        """Traces of rounds that were recorded with torch's profiler."""
-        return self.base / "profile"
-
-    @property
-    def ledger(self) -> Path:
-        """One line for each round: who holds how much."""
-        return self.base / "ledger.jsonl"
-
-    @property
-    def findings(self) -> Path:
-        """One line for each thing that grew: what, who holds it, where it was made, when memory runs out."""
-        return self.base / "findings.jsonl"
-
-    @property
-    def report(self) -> Path:
-        """The run as one page, where `flatwater report` was asked for it."""
-        return self.base / "report.html"
+        return self.root / name.replace(":", ".")
 
 
 def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> RunFolder:

@@ -12,46 +12,26 @@ from flatwater.errors import RunError
 from flatwater.metrics.jsonl import is_number
 from flatwater.printable import shown
 from flatwater.regular import RESULT_BYTES, read_regular
-from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.layout import File, Folder, RunFolder
 from flatwater.rundir.results import EQUITY, read_table
 from flatwater.storage.content import parse_json
 
 
-@dataclass(frozen=True)
-class StudyFolder:
+class StudyFolder(Folder):
     """The files of one study. Its runs are run folders, so `flatwater runs STUDY` lists them."""
 
-    path: Path
-
-    @property
-    def base(self) -> Path:
-        """The configuration that all runs share, apart from fold and seed."""
-        return self.path / "base.toml"
-
-    @property
-    def study(self) -> Path:
-        """Folds, seeds, and what is in the panel."""
-        return self.path / "study.toml"
-
-    @property
-    def result(self) -> Path:
-        """The pooled result, and a row for each fold."""
-        return self.path / "study.json"
-
-    @property
-    def equity(self) -> Path:
-        """Pooled equity of the champions and the yardsticks."""
-        return self.path / "equity.parquet"
-
-    @property
-    def picture(self) -> Path:
-        """The study in one picture."""
-        return self.path / "study.png"
-
-    @property
-    def report(self) -> Path:
-        """The study as one page."""
-        return self.path / "report.html"
+    base = File("base.toml")
+    """The configuration that all runs share, apart from fold and seed."""
+    study = File("study.toml")
+    """Folds, seeds, and what is in the panel."""
+    result = File("study.json")
+    """The pooled result, and a row for each fold."""
+    equity = File("equity.parquet")
+    """Pooled equity of the champions and the yardsticks."""
+    picture = File("study.png")
+    """The study in one picture."""
+    report = File("report.html")
+    """The study as one page."""
 
     def run(self, fold: int, seed: int) -> RunFolder:
         """The run of one fold and seed."""

@@ -6,43 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flatwater.rundir.layout import RunFolder, write_config
+from flatwater.rundir.layout import File, Folder, RunFolder, write_config
 from flatwater.runs.signals import Stop
 from flatwater.storage.directory import write_object
 from flatwater.sweeps.space import with_settings
 from flatwater.sweeps.study import TrialLine
 
 
-@dataclass(frozen=True)
-class SweepFolder:
+class SweepFolder(Folder):
     """The files of one sweep. Its trials are run folders, so `flatwater runs SWEEP` lists them."""
 
-    path: Path
-
-    @property
-    def base(self) -> Path:
-        """The configuration that all trials share, apart from what is searched."""
-        return self.path / "base.toml"
-
-    @property
-    def space(self) -> Path:
-        """What is searched."""
-        return self.path / "space.toml"
-
-    @property
-    def study(self) -> Path:
-        """Optuna's database: each trial's settings, values by round, and state."""
-        return self.path / "study.db"
-
-    @property
-    def result(self) -> Path:
-        """All trials, and which is the best."""
-        return self.path / "sweep.json"
-
-    @property
-    def best(self) -> Path:
-        """The configuration of the best trial."""
-        return self.path / "best.toml"
+    base = File("base.toml")
+    """The configuration that all trials share, apart from what is searched."""
+    space = File("space.toml")
+    """What is searched."""
+    study = File("study.db")
+    """Optuna's database: each trial's settings, values by round, and state."""
+    result = File("sweep.json")
+    """All trials, and which is the best."""
+    best = File("best.toml")
+    """The configuration of the best trial."""
 
     def trial(self, number: int) -> RunFolder:
         """A trial's run."""
