@@ -19,10 +19,10 @@ from flatwater.algorithms.ppo import (
 from flatwater.algorithms.returns import clipped_loss
 from flatwater.errors import ConfigError
 from flatwater.nets.actions import Operations
+from flatwater.nets.config import StudentConfig
 from flatwater.nets.policy import absorb_
 from flatwater.nets.stack import views
 from flatwater.nets.student import Student
-from flatwater.nets.student_config import StudentConfig
 from flatwater.rollouts.block import Column, build_rollout, write_
 from flatwater.state.tree import leaves
 

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from flatwater.errors import ConfigError
+from flatwater.nets.config import PolicyConfig
 from flatwater.nets.policy import CLIP, RecurrentPolicy, absorb_, build_statistics, normalise
-from flatwater.nets.policy_config import PolicyConfig
 from flatwater.nets.stack import init_, views
 
 CPU = torch.device("cpu")

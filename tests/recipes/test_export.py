@@ -17,9 +17,9 @@ import flatwater as fw
 from flatwater.cli.main import main
 from flatwater.envs.world import Spaces
 from flatwater.errors import ConfigError, DataError, RunError
+from flatwater.nets.config import StudentConfig
 from flatwater.nets.mlp import MLPActor
 from flatwater.nets.stack import Layout, init_, joined, views
-from flatwater.nets.student_config import StudentConfig
 from flatwater.recipes.evolve.policy import Champion
 from flatwater.recipes.ppo.policy import TrainedPolicy
 from flatwater.runs.portable import ABOUT, KEY, Portable, export

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from flatwater.nets.actions import Actions
+from flatwater.nets.config import StudentConfig
 from flatwater.nets.policy import FeedForwardPolicy, Outlook, RecurrentPolicy, Weights, normalise
 from flatwater.nets.stack import Layout, Weight
-from flatwater.nets.student_config import StudentConfig
 
 FIBONACCI = 2654435769
 """2^32 divided by the golden ratio (Knuth, volume 3, section 6.4): consecutive keys fall far apart."""

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from flatwater.envs.growing.alone import accuracy_alone, build_alone, note_alone_
 from flatwater.envs.growing.config import GrowRewardConfig
-from flatwater.envs.growing.reward import credit, reward_of
+from flatwater.envs.growing.reward import accuracy_alone, build_alone, credit, note_alone_, reward_of
 
 
 def test_a_seed_is_paid_no_more_than_its_host_has_gained_and_harm_counts_in_full() -> None:

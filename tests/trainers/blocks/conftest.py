@@ -13,8 +13,7 @@ from flatwater.envs.worlds import RandomTeacher
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
-from flatwater.trainers.blocks.numbers import PARTS
-from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
+from flatwater.trainers.blocks.round import PARTS, BlocksTrainer, build_trainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_blocks, build_setup
 from flatwater.trainers.loop import train_
 from flatwater.trainers.profile import Profile

@@ -21,8 +21,7 @@ from flatwater.nets.student import rows_of
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.collect import HELD_OUT, ask_
-from flatwater.trainers.blocks.rebuild import rebuild_
-from flatwater.trainers.blocks.round import BlocksTrainer
+from flatwater.trainers.blocks.round import BlocksTrainer, rebuild_
 from flatwater.trainers.blocks.state import build_blocks, build_setup
 from flatwater.trainers.episodes import begin_, bring_, build_episodes, build_outcome, step_
 from flatwater.trainers.loop import train_

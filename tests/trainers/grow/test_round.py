@@ -15,8 +15,7 @@ from flatwater.errors import ConfigError
 from flatwater.state.tree import nbytes
 from flatwater.trainers.grow.collect import HELD_OUT
 from flatwater.trainers.grow.config import GrowConfig, HeldOutConfig
-from flatwater.trainers.grow.numbers import episodes_record
-from flatwater.trainers.grow.round import GrowTrainer, evaluate_
+from flatwater.trainers.grow.round import GrowTrainer, episodes_record, evaluate_
 from flatwater.trainers.grow.state import build_grow, build_setup
 
 Built = Callable[..., GrowTrainer]

@@ -1,10 +1,14 @@
-"""What a step pays: a pure function of what was measured."""
+"""What a step pays: a pure function of what was measured, and of what hosts reach in which nothing is grown.
+
+`Alone` has sums over hosts that were left alone, by kind and by step: a seed is paid for what they do not reach.
+"""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.growing.config import GrowRewardConfig
+from flatwater.state.tree import state
 
 
 def credit(
@@ -51,3 +55,43 @@ def reward_of(
     """
     paid = config.contribution * credits_.sum(1) + config.terminal * accuracy * last
     return paid - config.rent * weights.sum(1) - config.churn * changes
+
+
+@state
+class Alone:
+    """Sums over the hosts of each kind, capable and impaired. All zero until `note_alone_` is called."""
+
+    accuracy: Float[Tensor, "2 T"]
+    hosts: Float[Tensor, "2 T"]
+    """Hosts that were added up."""
+
+
+def build_alone(steps: int, device: torch.device) -> Alone:
+    """Nothing known."""
+
+    def zeros() -> Tensor:
+        return torch.empty(2, steps, dtype=torch.float32, device=device).fill_(0)
+
+    return Alone(accuracy=zeros(), hosts=zeros())
+
+
+def note_alone_(
+    alone: Alone, accuracy: Float[Tensor, " E"], *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
+) -> None:
+    """Add hosts in which nothing was grown.
+
+    Args:
+        alone: written in place.
+        accuracy: of each host after its last step.
+        impaired: its kind.
+        step: steps of the episode that it has taken, 1 or more.
+    """
+    at = (impaired.long(), step - 1)
+    alone.accuracy.index_put_(at, accuracy, accumulate=True)
+    alone.hosts.index_put_(at, torch.ones_like(accuracy), accumulate=True)
+
+
+def accuracy_alone(alone: Alone, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]) -> Float[Tensor, " E"]:
+    """The mean accuracy of such hosts after that many steps, 1 or more; 0 where none is known."""
+    at = (impaired.long(), (step - 1).clamp(max=alone.hosts.shape[1] - 1))
+    return alone.accuracy[at] / alone.hosts[at].clamp(min=1)

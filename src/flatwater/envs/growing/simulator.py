@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.envs.growing.alone import Alone, accuracy_alone, build_alone, note_alone_
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.fitting import fit_, validate
 from flatwater.envs.growing.lifecycle import Masks, Slots, Tables, act_, build_slots, build_tables, masks_of
@@ -26,7 +25,7 @@ from flatwater.envs.growing.measures import (
     note_worth_,
 )
 from flatwater.envs.growing.observation import observation
-from flatwater.envs.growing.reward import credit, reward_of
+from flatwater.envs.growing.reward import Alone, accuracy_alone, build_alone, credit, note_alone_, reward_of
 from flatwater.envs.growing.stages import Stage
 from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, image_numbers, key
 from flatwater.envs.growing.task import Task

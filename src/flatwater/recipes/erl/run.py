@@ -9,11 +9,20 @@ from flatwater.envs.trading.simulator import live_simulators
 from flatwater.errors import MemoryLimitError
 from flatwater.memory.planner import Plan, refuse
 from flatwater.memory.probes.process import private_bytes
-from flatwater.metrics.alarms import Alarm
+from flatwater.metrics.alarms import (
+    Alarm,
+    by_member,
+    constant_policies,
+    never_trading,
+    not_finite,
+    not_finite_metrics,
+    of_many,
+    refused_orders,
+    skipped_steps,
+)
 from flatwater.panel.locate import file_of, load_truth
 from flatwater.panel.panel import Panel
 from flatwater.panel.specification import is_synthetic
-from flatwater.recipes.erl.alarms import find_alarms
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.recipes.erl.plan import plan_erl
@@ -27,11 +36,31 @@ from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run
 from flatwater.trainers.erl.crew import Crew, Here
 from flatwater.trainers.erl.lessons import lesson_days
-from flatwater.trainers.erl.numbers import lineage_record
-from flatwater.trainers.erl.round import ErlTrainer, build_trainer
+from flatwater.trainers.erl.round import ErlTrainer, build_trainer, lineage_record
 from flatwater.trainers.erl.setup import Setup, build_setup
 from flatwater.trainers.erl.state import build_erl, has_champion
 from flatwater.units import format_bytes
+
+
+def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
+    """Everything wrong with the round, as findings; reads the device once for each kind."""
+    run, config = trainer.run, trainer.setup.config
+    learner = run.learner
+    weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
+    inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
+    skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
+    judged = run.scores.judged
+    *trades, by_champion = judged["trades"].sum(1).tolist()
+    *refused, of_champion = judged["refused"].mean(1).tolist()
+    *members, champion = run.scores.activity.tolist()
+    return [
+        *not_finite(round_, inputs | weights),
+        *not_finite_metrics(round_, dict(metrics)),
+        *skipped_steps(round_, skipped, config.learner.own.updates * len(learner.trained)),
+        *of_many(constant_policies(round_, by_member(members, champion)), config.population.size),
+        *of_many(never_trading(round_, by_member(trades, by_champion)), config.population.size),
+        *of_many(refused_orders(round_, by_member(refused, of_champion)), config.population.size),
+    ]
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,13 @@ from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, not_finite, not_finite_metrics, skipped_steps
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.recipes.evolve.plan import plan_population
+from flatwater.recipes.evolve.plan import build_worlds, plan_population
 from flatwater.recipes.evolve.score import as_json, score_champion
-from flatwater.recipes.evolve.worlds import build_worlds
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run
-from flatwater.trainers.evolve.numbers import lineage_record
 from flatwater.trainers.evolve.play import PARTS, Player
-from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, rebuild_
+from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record, rebuild_
 from flatwater.trainers.evolve.state import build_population, build_setup
 from flatwater.trainers.evolve.trial import Stage
 from flatwater.trainers.profile import Profile

@@ -13,14 +13,12 @@ from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, of_learner
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.grow.plan import plan_grow
-from flatwater.recipes.grow.result import as_json, write_result
-from flatwater.recipes.grow.score import score_policy
+from flatwater.recipes.grow.score import as_json, score_policy, write_result
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run
-from flatwater.trainers.grow.numbers import episodes_record
-from flatwater.trainers.grow.round import GrowTrainer, build_trainer
+from flatwater.trainers.grow.round import GrowTrainer, build_trainer, episodes_record
 from flatwater.trainers.grow.state import build_grow, build_setup
 
 

@@ -1,10 +1,12 @@
 """The policy against the baselines on episodes that nothing was trained on, and each slot's life in them."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 
 from flatwater.envs.growing.baselines import BASELINES
@@ -12,8 +14,13 @@ from flatwater.envs.growing.measures import accuracy_of
 from flatwater.envs.growing.simulator import is_impaired, step_
 from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
 from flatwater.envs.growing.stages import Stage
-from flatwater.trainers.grow.collect import begin_
-from flatwater.trainers.grow.held_out import Player, by_baseline, by_policy_
+from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
+from flatwater.metrics.figures import finite
+from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.results import write_frame
+from flatwater.runs.fingerprint import versions
+from flatwater.storage.directory import write_object
+from flatwater.trainers.grow.collect import Player, begin_, by_baseline, by_policy_
 from flatwater.trainers.grow.round import GrowTrainer
 
 POLICY = "policy"
@@ -117,3 +124,35 @@ def numbers_of(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
 
 def _mean(values: np.ndarray[Any, Any]) -> float:
     return float(values.mean()) if len(values) else float("nan")
+
+
+def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> None:
+    """Play the held-out episodes and write the files. Each appears whole or not at all."""
+    score = score_policy(trainer, FIRST_SEEDS["held-out"])
+    write_frame(pl.DataFrame({name: _series(column) for name, column in score.lives.items()}), folder.lives)
+    result = as_json(trainer, score, "held-out", threads=threads)
+    write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
+
+
+def _series(column: Any) -> pl.Series:  # noqa: ANN401  (a numpy array of one or two axes)
+    return pl.Series(column) if column.ndim == 1 else pl.Series(list(column))
+
+
+def as_json(trainer: GrowTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:
+    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    config = trainer.setup.config
+    return {
+        "trainer": "grow",
+        "split": split,
+        "first_seed": score.first_seed,
+        "episodes": score.episodes,
+        "steps": config.env.steps,
+        "slots": len(trainer.setup.net.seeds),
+        "players": {name: {key: finite(value) for key, value in row.items()} for name, row in score.players.items()},
+        "batches": trainer.progress.round,
+        "envs": config.envs,
+        "seed": config.seed,
+        "threads": threads,
+        "versions": versions(),
+        "note": NOTES[split],
+    }

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from flatwater.config.bounds import Bounds, Number, OptionalNumber
 from flatwater.config.declare import config
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.nets.student_config import StudentConfig
+from flatwater.nets.config import StudentConfig
 from flatwater.runs.config import RunConfig, check_run
 from flatwater.trainers.blocks.config import BlocksConfig
 

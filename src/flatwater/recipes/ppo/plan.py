@@ -1,19 +1,50 @@
-"""The plan of a run of PPO on blocks: its build and its phases on the meta device, and how to make it smaller."""
+"""The plan of a run of PPO on blocks: its build and its phases on the meta device, and how to make it smaller.
+
+The worlds, one to learn in and one for held-out episodes, are built before: they say what is seen and done.
+"""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from flatwater.algorithms.ppo import bound_weights, look
+from flatwater.envs.world import World
+from flatwater.envs.worlds import build_world
+from flatwater.errors import ConfigError, require
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.recipes.ppo.config import BlocksRunConfig
-from flatwater.recipes.ppo.worlds import Worlds, build_worlds
 from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.round import bind_learning
 from flatwater.trainers.blocks.state import Blocks, Setup, build_blocks, build_setup
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """What a run steps."""
+
+    training: World
+    held_out: World
+
+
+def build_worlds(config: BlocksRunConfig) -> Worlds:
+    """Both worlds, of the same kind; nothing is begun in them."""
+    training, held_out = (_build(config, envs) for envs in (config.envs, config.evaluation.envs))
+    agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
+    sequences = agents * config.block // config.learner.unroll
+    dealt = f"a divisor of {sequences}: {agents} agents have {config.block // config.learner.unroll} sequences each"
+    require(sequences % parts == 0, "learner.minibatches", parts, dealt)
+    return Worlds(training, held_out)
+
+
+def _build(config: BlocksRunConfig, envs: int) -> World:
+    name = config.env_name
+    try:
+        return build_world(name, envs=envs, foraging=config.foraging, wrapped=config.wrapped)
+    except ConfigError as wrong:
+        raise ConfigError(f"{config.place} = {name!r}: {wrong}") from wrong
 
 
 def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *, taught: bool) -> Plan:

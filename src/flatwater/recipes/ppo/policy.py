@@ -13,10 +13,10 @@ from flatwater.algorithms.ppo import bound_weights, look
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Array, Spaces
 from flatwater.errors import ConfigError
+from flatwater.nets.config import StudentConfig
 from flatwater.nets.policy import Weights
 from flatwater.nets.stack import joined, views
 from flatwater.nets.student import Student, rows_of
-from flatwater.nets.student_config import StudentConfig
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable

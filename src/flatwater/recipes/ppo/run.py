@@ -13,18 +13,14 @@ from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, of_learner
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
-from flatwater.recipes.ppo.plan import plan_blocks
-from flatwater.recipes.ppo.result import as_json
-from flatwater.recipes.ppo.score import score_policy
-from flatwater.recipes.ppo.worlds import Worlds, build_worlds
+from flatwater.recipes.ppo.plan import Worlds, build_worlds, plan_blocks
+from flatwater.recipes.ppo.score import as_json, score_policy
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
 from flatwater.runs.run import Run
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
-from flatwater.trainers.blocks.numbers import PARTS
-from flatwater.trainers.blocks.rebuild import rebuild_
-from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
+from flatwater.trainers.blocks.round import PARTS, BlocksTrainer, build_trainer, rebuild_
 from flatwater.trainers.blocks.state import RANDOM, Blocks, Setup, build_blocks, build_setup
 from flatwater.trainers.profile import Profile
 

@@ -1,10 +1,14 @@
 """What was trained against random actions, and against a teacher, on episodes that nothing was learned from."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from flatwater.envs.split_seeds import HELD_OUT
+from flatwater.envs.split_seeds import HELD_OUT, NOTES
+from flatwater.metrics.figures import finite
+from flatwater.recipes.ppo.config import BlocksRunConfig
+from flatwater.runs.fingerprint import versions
 from flatwater.trainers.blocks.round import BlocksTrainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER
 
@@ -53,3 +57,25 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> Score:
     for name, scored in scores.items():
         run.held_out.scores[name].copy_(scored)
     return Score(first_seed, players)
+
+
+def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: Score, split: str) -> dict[str, Any]:
+    """The score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    spaces = trainer.setup.held_out
+    rows = score.rows()
+    return {
+        "trainer": config.trainer,
+        "split": split,
+        config.place: config.env_name,
+        "first_seed": score.first_seed,
+        "episodes": spaces.envs,
+        "agents": spaces.agents,
+        "steps": spaces.steps,
+        "players": {name: {key: finite(value) for key, value in row.items()} for name, row in rows.items()},
+        "blocks": trainer.progress.round,
+        "agent_steps": trainer.run.agent_steps,
+        "seed": config.seed,
+        "threads": config.threads,
+        "versions": versions(),
+        "note": NOTES[split],
+    }

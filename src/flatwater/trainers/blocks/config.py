@@ -9,7 +9,7 @@ from flatwater.config.declare import config
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.errors import require
-from flatwater.nets.student_config import StudentConfig
+from flatwater.nets.config import StudentConfig
 
 
 @config(table="evaluation")

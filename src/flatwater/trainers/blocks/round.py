@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import nan
+
+import torch
 
 from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import assess_, make_update, weigh
+from flatwater.algorithms.ppo import assess_, make_update, read_learner_, weigh
+from flatwater.envs.world import Array, Teacher, World
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
-from flatwater.trainers.blocks.numbers import read_numbers_
-from flatwater.trainers.blocks.state import Blocks, Setup
+from flatwater.trainers.blocks.state import TEACHER, Blocks, Setup
+from flatwater.trainers.episodes import Episodes, bring_
 from flatwater.trainers.loop import Phase, Progress
 from flatwater.trainers.profile import Profile
 
@@ -77,3 +81,66 @@ def bind_learning(setup: Setup, run: Blocks) -> Callable[[int], None]:
         update_(number)
 
     return learn_
+
+
+PARTS = ("env", "teacher", "student", "store", "update")
+"""Of a step, in the order in which the profile shows them."""
+
+
+def read_numbers_(setup: Setup, run: Blocks, profile: Profile) -> dict[str, float]:
+    """Named numbers of the round that is complete. Clears what the run sums up over a round."""
+    config = setup.config
+    episodes, paid, led = run.ended.tolist()
+    run.ended.zero_()
+    numbers = read_learner_(run.learner, taught=setup.taught) | {"agent_steps": float(run.agent_steps)}
+    if isinstance(config.learner, TeachingConfig):
+        numbers |= {
+            "lead/share": led / (config.block * setup.agents),
+            "weight/supervision": config.learner.supervision.at(run.agent_steps),
+            "weight/reinforcement": config.learner.reinforcement.at(run.agent_steps),
+        }
+    numbers["critic/explained"] = _explained(run)
+    if episodes:
+        numbers["return/mean"] = paid / episodes
+    for player in setup.players[1:]:
+        numbers[f"evaluation/{player}"] = float(run.held_out.scores[player].double().mean())
+    if run.progress.round % config.evaluation.every == 0:
+        trained = setup.players[0]
+        numbers[f"evaluation/{trained}"] = float(run.held_out.scores[trained].double().mean())
+    return numbers | _profile(profile, config.block * setup.agents)
+
+
+def _explained(run: Blocks) -> float:
+    rollout = run.rollout
+    target, missed = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
+    return 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12))
+
+
+def _profile(profile: Profile, steps: int) -> dict[str, float]:
+    """Microseconds of an agent's step, by part, and agent steps per second: of a block that was taken here whole."""
+    if profile.steps < steps:
+        return {"train/sps": nan}
+    numbers = {f"profile/{part}_us": 1e6 * seconds / steps for part, seconds in profile.wall.items()}
+    return numbers | {"train/sps": steps / sum(profile.wall.values())}
+
+
+def rebuild_(trainer: BlocksTrainer) -> None:
+    """Play the episodes again that are under way, in worlds that were just built."""
+    run, collector, stage = trainer.run, trainer.collector, trainer.stage
+    if run.agent_steps:
+        rng = run.generators["teacher"]
+        _bring_(collector.world, collector.teacher, run.episodes, collector.seen_now, rng)
+    progress = run.progress
+    playing = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
+    if playing in {"baselines", "evaluate"} and progress.step:
+        # The baselines play one after the other, the teacher first.
+        asked = playing == "baselines" and progress.step < trainer.setup.held_out.steps
+        teacher = stage.teachers[TEACHER] if asked and trainer.setup.taught else None
+        _bring_(stage.world, teacher, run.held_out.episodes, stage.obs, run.generators["held out teacher"])
+
+
+def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> None:
+    """Arrive where `saved` is what is seen. A teacher that draws has drawn already what it draws on the way."""
+    drawn = rng.get_state()
+    bring_(world, teacher, episodes, saved)
+    rng.set_state(drawn)

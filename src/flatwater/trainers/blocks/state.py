@@ -9,8 +9,8 @@ from torch import Tensor
 from flatwater.algorithms.ppo import Learner, build, columns_of
 from flatwater.envs.world import PADDING, Spaces
 from flatwater.nets.actions import Actions, Choices, MultiChoice, Numbers
+from flatwater.nets.config import StudentConfig
 from flatwater.nets.student import Student
-from flatwater.nets.student_config import StudentConfig
 from flatwater.rollouts.block import Column, Rollout, build_rollout
 from flatwater.state.random import generator
 from flatwater.state.tree import state

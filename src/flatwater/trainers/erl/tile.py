@@ -13,14 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Span
+from flatwater.algorithms.api import Members, perturb
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.results import episode_summary
 from flatwater.envs.trading.simulator import Simulator
 from flatwater.panel.splits import Days
 from flatwater.replay.rows import Transitions, append_
 from flatwater.state.random import stream
-from flatwater.trainers.erl.explore import explorer
-from flatwater.trainers.erl.play import Moment, Slices, draw_slices, slices_in
+from flatwater.trainers.erl.config import ExplorationConfig
+from flatwater.trainers.erl.play import Explore, Moment, Slices, draw_slices, slices_in
 from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import JUDGED, TRAINING, Erl
 
@@ -142,3 +143,34 @@ def remember_(setup: Setup, run: Erl, played: Transitions, span: Span) -> None:
 def lowest_mean(values: Float[Tensor, "P S"], setup: Setup) -> Float[Tensor, "P"]:
     """Mean of the lowest slices of each member."""
     return values.topk(setup.config.evaluation.lowest, dim=1, largest=False).values.mean(1)
+
+
+def explorer(setup: Setup, members: Members, rng: torch.Generator) -> Explore:
+    """How the algorithm explores; where that is by noise on its actions, by the noise of traders."""
+    config, parts = setup.config, by_part(setup.config.exploration, setup.device)
+
+    def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
+        return spread_over_days(action, scale, parts, config.exploration.day, rng)
+
+    explore = setup.algorithm.explorer(config.learner, members, spread)
+    return lambda actor, params, seen: explore(actor, params, seen, rng)
+
+
+def by_part(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
+    """How noisy a coefficient and a sale target are."""
+    parts = (exploration.coefficient, exploration.target)
+    return torch.stack([torch.full((), part, device=device) for part in parts])  # written there, and not copied there
+
+
+def spread_over_days(
+    action: Float[Tensor, "P S K 2"], scale: float, parts: Float[Tensor, "2"], day: float, rng: torch.Generator
+) -> Float[Tensor, "P S K 2"]:
+    """Independent noise on every part of the action, and noise that all coefficients of a day have in common.
+
+    Independent noise on every instrument chooses among instruments, but cannot make a day with a purchase of one
+    without, or the other way round, once all coefficients lie far from the threshold. So all coefficients of a day
+    are also moved together.
+    """
+    days = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)
+    moved = torch.stack([action[..., 0] + days, action[..., 1]], dim=-1)
+    return perturb(moved, parts * scale, rng)

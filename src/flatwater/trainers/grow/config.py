@@ -8,7 +8,7 @@ from flatwater.config.declare import config
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.spaces import Operation
 from flatwater.errors import require
-from flatwater.nets.policy_config import PolicyConfig
+from flatwater.nets.config import PolicyConfig
 
 
 @config(table="evaluation")

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from flatwater.algorithms.ppo import assess_, make_act, make_update, weigh
+import torch
+
+from flatwater.algorithms.ppo import assess_, make_act, make_update, read_learner_, weigh
 from flatwater.envs.growing.baselines import BASELINES
+from flatwater.envs.growing.spaces import Operation
+from flatwater.envs.growing.stages import Stage
 from flatwater.nets.policy import absorb_
-from flatwater.trainers.grow.collect import collect_
-from flatwater.trainers.grow.held_out import by_baseline, by_policy_, leave_alone_, play_, steps_of_all
-from flatwater.trainers.grow.numbers import read_numbers_
+from flatwater.rollouts.block import Rollout
+from flatwater.trainers.grow.collect import by_baseline, by_policy_, collect_, leave_alone_, play_, steps_of_all
 from flatwater.trainers.grow.state import Grow, Setup
 from flatwater.trainers.loop import Phase, Progress
 
@@ -77,3 +81,45 @@ def learn_(setup: Setup, run: Grow, update_: Callable[[int], None], number: int)
 def evaluate_(setup: Setup, run: Grow, number: int) -> None:
     """One step of the policy's held-out episodes."""
     play_(setup, run, by_policy_, run.scores.policy, number)
+
+
+def read_numbers_(setup: Setup, run: Grow) -> dict[str, float]:
+    """Named numbers of the round that is complete. Clears the sums that the learner keeps over a round."""
+    numbers = _training(run.rollout) | read_learner_(run.learner) | {"updates": float(run.learner.updates)}
+    numbers |= {f"evaluation/{name}": float(returns.double().mean()) for name, returns in run.scores.baselines.items()}
+    if run.progress.round % setup.config.evaluation.every == 0:
+        policy = run.scores.policy.double().cpu()
+        numbers |= {"evaluation/policy": float(policy.mean()), "evaluation/deviation": float(policy.std(correction=0))}
+    return numbers
+
+
+def _training(rollout: Rollout) -> dict[str, float]:
+    """The round's episodes, as they were explored."""
+    returns = rollout["reward"].sum(0).double().cpu()
+    operation = rollout["action"][..., 0].flatten().cpu()
+    shares = torch.bincount(operation, minlength=len(Operation)) / len(operation)
+    missed, target = (rollout["returns"] - rollout["value"]).double().cpu(), rollout["returns"].double().cpu()
+    return {
+        "return/mean": float(returns.mean()),
+        "return/max": float(returns.max()),
+        "return/min": float(returns.min()),
+        "return/deviation": float(returns.std(correction=0)),
+        "host/accuracy": float(rollout["accuracy"][-1].double().mean()),
+        "host/fossilised": float((rollout["stage"][-1] == Stage.FOSSILISED).double().sum(1).mean()),
+        "host/rollbacks": float(rollout["rolled_back"].sum()),
+        **{f"operation/{op.name.lower()}": float(share) for op, share in zip(Operation, shares, strict=True)},
+        "critic/explained": 1 - float(missed.var(correction=0) / target.var(correction=0).clamp(min=1e-12)),
+    }
+
+
+def episodes_record(run: Grow) -> dict[str, Any]:
+    """The round's episodes, a number for each environment: seed, return, accuracy at the end, operations."""
+    rollout = run.rollout
+    operation = rollout["action"][..., 0]
+    return {
+        "seed": run.seeds.tolist(),
+        "return": rollout["reward"].sum(0).tolist(),
+        "accuracy": rollout["accuracy"][-1].tolist(),
+        **{op.name.lower(): (operation == op).sum(0).tolist() for op in Operation},
+        "fossilised": (rollout["stage"][-1] == Stage.FOSSILISED).sum(1).tolist(),
+    }

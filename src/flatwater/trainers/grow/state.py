@@ -15,9 +15,9 @@ from flatwater.envs.growing.spaces import HEADS, RELEVANT, Operation, sizes
 from flatwater.envs.growing.task import Task
 from flatwater.envs.world import PADDING
 from flatwater.nets.actions import Operations
+from flatwater.nets.config import StudentConfig
 from flatwater.nets.hosts import Host, Images
 from flatwater.nets.student import Student
-from flatwater.nets.student_config import StudentConfig
 from flatwater.rollouts.block import Column, Rollout, build_rollout
 from flatwater.state.random import generator
 from flatwater.state.tree import state
