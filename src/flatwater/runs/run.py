@@ -14,6 +14,7 @@ from flatwater.metrics.alarms import Alarm
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.storage.directory import write_object
+from flatwater.trainers.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -110,3 +111,12 @@ class Run(ABC):
         found = self.score(holdout=True)
         write_object(folder.holdout, json.dumps(found, indent=1).encode() + b"\n")
         return found
+
+
+def efforts_of(profile: Profile) -> dict[str, Effort]:
+    """What the parts of a step took in this round, in steps of agents, so that one that slows down is named."""
+    return {
+        f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, None)
+        for part in profile.parts
+        if profile.steps
+    }

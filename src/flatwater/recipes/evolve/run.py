@@ -14,7 +14,7 @@ from flatwater.recipes.evolve.plan import build_worlds, plan_population
 from flatwater.recipes.evolve.score import as_json, score_champion
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
-from flatwater.runs.run import Run
+from flatwater.runs.run import Run, efforts_of
 from flatwater.trainers.evolve.play import PARTS, Player
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record, rebuild_
 from flatwater.trainers.evolve.state import build_population, build_setup
@@ -58,13 +58,8 @@ class EvolveRun(Run):
         ]
 
     def parts(self) -> Mapping[str, Effort]:
-        """What the parts of a step took in this generation, in transitions, so that one that slows down is named."""
-        profile = self.trainer.profile
-        return {
-            f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, None)
-            for part in profile.parts
-            if profile.steps
-        }
+        """Of a step of this round."""
+        return efforts_of(self.trainer.profile)
 
     def record(self) -> Mapping[str, Any]:
         """Who is in each slot."""

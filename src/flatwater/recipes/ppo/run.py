@@ -17,7 +17,7 @@ from flatwater.recipes.ppo.plan import Worlds, build_worlds, plan_blocks
 from flatwater.recipes.ppo.score import as_json, score_policy
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
-from flatwater.runs.run import Run
+from flatwater.runs.run import Run, efforts_of
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.round import PARTS, BlocksTrainer, build_trainer, rebuild_
@@ -58,13 +58,8 @@ class BlocksRun(Run):
         return of_learner(round_, self.trainer.setup.players[0], largest, numbers, config.epochs * config.minibatches)
 
     def parts(self) -> Mapping[str, Effort]:
-        """What the parts of a step took in this round, in agent steps, so that one that becomes slower is named."""
-        profile = self.trainer.profile
-        return {
-            f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, None)
-            for part in profile.parts
-            if profile.steps
-        }
+        """Of a step of this round."""
+        return efforts_of(self.trainer.profile)
 
     def record(self) -> Mapping[str, Any]:
         """Where each environment is: episode's seed and steps, and what its agents were paid so far."""
