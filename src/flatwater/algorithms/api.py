@@ -28,7 +28,6 @@ class Network(Protocol):
     @property
     def layout(self) -> Layout:
         """The weights of one member."""
-        ...
 
 
 class Actor(Network, Protocol):
@@ -36,7 +35,6 @@ class Actor(Network, Protocol):
 
     def __call__(self, params: Params, obs: Any) -> Float[Tensor, "P B *action"]:  # noqa: ANN401  (any agent's)
         """Actions in [-1, 1]; member p acts on obs[p]."""
-        ...
 
 
 class Critic(Network, Protocol):
@@ -44,7 +42,6 @@ class Critic(Network, Protocol):
 
     def __call__(self, params: Params, obs: Any, action: Float[Tensor, "P B *action"]) -> Float[Tensor, "P B"]:  # noqa: ANN401
         """Q of each observation and action."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ class DaysActor(Network, Protocol):
 
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
         """Coefficients and sale targets in [-1, 1] on every day of each stretch that has its whole context in it."""
-        ...
 
 
 class Threshold(Protocol):

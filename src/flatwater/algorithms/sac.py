@@ -54,7 +54,6 @@ class GaussianActor(Actor, Protocol):
 
     def gaussian(self, params: Params, obs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401  (any agent's)
         """Mean and log-deviation [P, B, *action] before tanh. A part with a log-deviation of -inf is not drawn."""
-        ...
 
 
 @state

@@ -100,11 +100,9 @@ class Stateful(Protocol):
 
     def state_dict(self) -> Any:  # noqa: ANN401
         """Nested dicts, lists and tuples of tensors, arrays and numbers."""
-        ...
 
     def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401
         """Take them back."""
-        ...
 
 
 @dataclass(frozen=True)

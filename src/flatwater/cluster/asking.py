@@ -24,17 +24,14 @@ class Desk(Protocol):
     @property
     def pid(self) -> int | None:
         """Of its process, where that is on this machine."""
-        ...
 
     @property
     def ended(self) -> str:
         """How it ended, as far as that is known."""
-        ...
 
     @property
     def pause(self) -> float:
         """Seconds that are let pass before another takes its place."""
-        ...
 
     def send(self, message: bytes) -> None:
         """Post a question.
@@ -42,7 +39,6 @@ class Desk(Protocol):
         Raises:
             OSError: it is lost.
         """
-        ...
 
     def receive(self) -> bytes:
         """The answer to the oldest question.
@@ -50,11 +46,9 @@ class Desk(Protocol):
         Raises:
             OSError, EOFError: it is lost.
         """
-        ...
 
     def close(self) -> None:
         """End it."""
-        ...
 
 
 class Worker:

@@ -78,7 +78,6 @@ class World(Protocol):
     @property
     def spaces(self) -> Spaces:
         """What the agents see and do."""
-        ...
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
         """Start an episode in some environments; the rows of the others are left alone.
@@ -88,7 +87,6 @@ class World(Protocol):
             seeds: int64 [E]; only those of `which` are read. The episode follows from its seed, whatever came before.
             obs: [E, A, *obs], to be written.
         """
-        ...
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """One step of every environment. An agent that is over sees padding and is paid 0 until its episode is.
@@ -100,11 +98,9 @@ class World(Protocol):
             terminated: bool [E, A], to be written: nothing follows for the agent.
             truncated: bool [E, A], to be written: the time is over, and the world would go on.
         """
-        ...
 
     def close(self) -> None:
         """Give back what the world holds outside of Python."""
-        ...
 
 
 class MaskedWorld(Protocol):
@@ -116,13 +112,11 @@ class MaskedWorld(Protocol):
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:
         """Start an episode in some environments; the rows of the others are left alone, also those of `legal`."""
-        ...
 
     def step_(  # noqa: PLR0917  (those of a `World`, and one more)
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, legal: Array
     ) -> None:
         """One step of every environment; `legal` is of the next one."""
-        ...
 
 
 class Teacher(Protocol):
@@ -133,7 +127,6 @@ class Teacher(Protocol):
 
     def begin_(self, which: Array) -> None:
         """Forget the environments of `which`, bool [E]; called after their world has begun an episode."""
-        ...
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:
         """Write an action for every agent.
@@ -143,7 +136,6 @@ class Teacher(Protocol):
             actions_out: int64 [E, A] or [E, A, H], or float32 [E, A, D]; the caller poisons it, and refuses what was
                 not written.
         """
-        ...
 
 
 def split_legal(spaces: Spaces, legal: Array) -> list[Array]:

@@ -29,19 +29,15 @@ class Distribution(Protocol):
 
     def draw(self, noise: Tensor) -> Tensor:
         """An action of each row, from numbers that the actions' `noise_` drew for it."""
-        ...
 
     def likeliest(self) -> Tensor:
         """The action of each row that is drawn most often."""
-        ...
 
     def log_prob(self, action: Tensor) -> Float[Tensor, "*N"]:
         """Of an action of each row; its density where actions are numbers."""
-        ...
 
     def entropy(self) -> Float[Tensor, "*N"]:
         """Of each row."""
-        ...
 
 
 class FromLogits(ABC):

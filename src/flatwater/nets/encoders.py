@@ -22,23 +22,19 @@ class Encoder(Protocol):
     @property
     def width(self) -> int:
         """W, the numbers that describe one column on one day: the summary, and today as it is."""
-        ...
 
     @property
     def weights(self) -> dict[str, Weight]:
         """The named weights of one member."""
-        ...
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
         """The last day of each window."""
-        ...
 
     def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
         """Every day of each slice that has its whole history in the slice: D = L - C + 1.
 
         Q is P where each member has slices of its own, or 1 where all have the same.
         """
-        ...
 
 
 def kernels(context: int) -> tuple[int, ...]:

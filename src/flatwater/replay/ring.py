@@ -40,12 +40,10 @@ class Space(Protocol):
     @property
     def shape(self) -> tuple[int, ...] | None:
         """Of one value."""
-        ...
 
     @property
     def dtype(self) -> Any:  # noqa: ANN401  (NumPy's, or None)
         """Of one value."""
-        ...
 
 
 @state

@@ -73,7 +73,6 @@ class Policy(Protocol):
 
     def portable(self) -> Portable:
         """The policy without its run."""
-        ...
 
 
 Run = Callable[..., tuple[Tensor, ...]]

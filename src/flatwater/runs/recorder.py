@@ -41,11 +41,9 @@ class Event(Protocol):
 
     def elapsed_time(self, end_event: Any) -> float:  # noqa: ANN401  (another of its class)
         """Milliseconds from this one to another."""
-        ...
 
     def synchronize(self) -> None:
         """Wait until the device has come to it."""
-        ...
 
 
 def cuda_event() -> Event:

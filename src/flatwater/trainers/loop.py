@@ -37,21 +37,17 @@ class Trainer(Protocol):
     @property
     def run(self) -> object:
         """The root of the state tree."""
-        ...
 
     @property
     def progress(self) -> Progress:
         """The leaf in which the loop keeps its place."""
-        ...
 
     @property
     def phases(self) -> Sequence[Phase]:
         """In the order of a round."""
-        ...
 
     def settle_(self) -> Mapping[str, float]:
         """Read the round's numbers, once, from the device, and clear what accumulates over a round."""
-        ...
 
 
 class Watcher(Protocol):
@@ -59,15 +55,12 @@ class Watcher(Protocol):
 
     def stepped(self, phase: str, done: int, total: int) -> None:
         """A step is complete."""
-        ...
 
     def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
         """A round is complete, and `Progress` says so."""
-        ...
 
     def stopping(self) -> bool:
         """Whether to stop before the next step."""
-        ...
 
 
 def train_(trainer: Trainer, rounds: int, watcher: Watcher) -> bool:

@@ -19,31 +19,24 @@ class Crew(Protocol):
     @property
     def pids(self) -> Sequence[int]:
         """Processes that compute besides this one."""
-        ...
 
     def learn_(self) -> None:
         """Every member learns once: the next update of the generation."""
-        ...
 
     def train(self, tile: int) -> Trained:
         """The tile's members play the training slices."""
-        ...
 
     def judge(self, tile: int) -> Judged:
         """The tile's members, and the champion, play the walk-forward slices."""
-        ...
 
     def replaced_(self) -> None:
         """The run's members are others now."""
-        ...
 
     def gather_(self) -> None:
         """Bring the members' rows into the state tree."""
-        ...
 
     def close(self) -> None:
         """Let go of what it computes on."""
-        ...
 
 
 class Here:

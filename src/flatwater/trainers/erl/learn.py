@@ -36,11 +36,9 @@ class Learning(Protocol):
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
         """Do the next one. Returns |TD error| of what each member drew, where the algorithm knows one."""
-        ...
 
     def weigh_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
         """What all members of the population drew is drawn again as often as this error says."""
-        ...
 
 
 def learning(setup: Setup, run: Erl) -> Learning:
