@@ -282,3 +282,21 @@ def test_what_an_own_host_s_plan_suggests_is_not_for_shipped_hosts(
     said = capsys.readouterr().out
     assert "envs = 1: envs would take" in said
     assert "env.host.channels" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it loads its compiler
+def test_a_compiled_policy_learns_the_same_and_is_resumed_bit_for_bit(
+    run: Path, tmp_path: Path, same: Callable[[Path, Path], None]
+) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for rounds, folder in ((2, whole), (1, cut)):
+        options = ("--learner.compile", "--rounds", str(rounds), "--run", str(folder))
+        assert main(["train", "grow", *TINY_GROW, *options]) == 0
+    assert main(["resume", str(cut), "--rounds", "2"]) == 0
+    same(whole, cut)
+    eager, compiled = (entries(folder / "metrics.jsonl")[0] for folder in (run, whole))
+    learned = [name for name in eager if name.startswith("train/") and name != "train/sps"]
+    assert len(learned) > 3
+    assert [compiled[name] for name in learned] == pytest.approx([eager[name] for name in learned], rel=1e-3)

@@ -1,0 +1,84 @@
+"""Print the size of the source by folder, beside that of an earlier revision: `python scripts/count_source.py [REV]`.
+
+No test asserts these numbers; docs/adr/0041-size-of-the-house.md says what they were and why.
+"""
+
+import ast
+import io
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "flatwater"
+SMALL = 60
+"""Lines of a file that is hardly worth its door."""
+
+
+def now() -> dict[str, str]:
+    """Path below the package -> text."""
+    return {path.relative_to(SOURCE).as_posix(): path.read_text() for path in SOURCE.rglob("*.py")}
+
+
+def then(revision: str) -> dict[str, str]:
+    """The same, as it was."""
+    packed = subprocess.run(
+        ["git", "archive", revision, "src/flatwater"],  # noqa: S607  (whichever git the developer has)
+        cwd=SOURCE.parents[1],
+        check=True,
+        capture_output=True,
+    )
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+        for member in files.getmembers():
+            if member.name.endswith(".py") and (file := files.extractfile(member)) is not None:
+                found[member.name.removeprefix("src/flatwater/")] = file.read().decode()
+    return found
+
+
+def by_folder(texts: Mapping[str, str]) -> Counter[str]:
+    """Lines; modules beside the folders are one row."""
+    lines = Counter[str]()
+    for path, text in texts.items():
+        lines[path.split("/")[0] if "/" in path else "(modules)"] += len(text.splitlines())
+    return lines
+
+
+def docstrings(text: str) -> int:
+    """Lines of the docstrings of a module, its classes and functions."""
+    found = 0
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            first = node.body[0]
+            found += (first.end_lineno or first.lineno) - first.lineno + 1
+    return found
+
+
+def in_all(texts: Mapping[str, str]) -> str:
+    """Lines, files, and how many of them are small."""
+    sizes = [len(text.splitlines()) for path, text in texts.items() if not path.endswith("__init__.py")]
+    small = sum(size <= SMALL for size in sizes)
+    lines = sum(len(text.splitlines()) for text in texts.values())
+    written = sum(map(docstrings, texts.values()))
+    blank = sum(not line.strip() for text in texts.values() for line in text.splitlines())
+    return (
+        f"{lines:,} lines ({written:,} of docstrings, {blank:,} blank), {len(texts)} files; without __init__.py "
+        f"{len(sizes)}, {small} of them ({small / len(sizes):.0%}) of at most {SMALL} lines"
+    )
+
+
+def main() -> None:
+    """Print."""
+    columns = {"now": now()} | {revision: then(revision) for revision in sys.argv[1:2]}
+    counts = [by_folder(texts) for texts in columns.values()]
+    print(f"{'':<14}" + "".join(f"{name:>10}" for name in columns))
+    for folder in sorted(set().union(*counts), key=lambda name: -counts[0][name]):
+        print(f"{folder:<14}" + "".join(f"{count[folder]:>10,}" for count in counts))
+    for name, texts in columns.items():
+        print(f"{name}: {in_all(texts)}")
+
+
+if __name__ == "__main__":
+    main()
