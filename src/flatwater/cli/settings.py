@@ -61,6 +61,14 @@ def option_value(name: str, options: Sequence[str]) -> str | None:
     return None
 
 
+def over_folder(options: Sequence[str], begun: str) -> list[str]:
+    """The options, on top of what the sweep or study in --run was begun with, which there is where it has `begun`."""
+    run = option_value("--run", options)
+    if run is None or config_option(options) is not None or not (Path(run) / begun).is_file():
+        return [*options]
+    return ["--config", str(Path(run) / "base.toml"), *options]
+
+
 def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
     """The value of `--env`, or of `env` in the file that --config names, and the options without the former."""
     given, file = option_value("--env", options), config_option(options)

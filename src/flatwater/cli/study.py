@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import tyro
 
-from flatwater.cli.settings import OverFile, config_option, option_value
+from flatwater.cli.settings import OverFile, option_value, over_folder
 from flatwater.config.bounds import Bounds
 from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.recipes.erl.config import ErlRunConfig
@@ -58,7 +58,7 @@ class Study(OverFile, ErlRunConfig):
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
         """The options over the settings of a file, or of the study in --run."""
-        words = over_study(options)
+        words = over_folder(options, "study.toml")
         found = super().read(program, words)
         source = found.source
         if source is None:
@@ -73,13 +73,6 @@ class Study(OverFile, ErlRunConfig):
     def __call__(self) -> int:
         """Run the study, then show it."""
         return show_plan(self) if self.plan else run_study(self)
-
-
-def over_study(options: Sequence[str]) -> list[str]:
-    """The options, on top of what the study in --run was begun with."""
-    run = option_value("--run", options)
-    begun = run is not None and config_option(options) is None and (Path(run) / "study.toml").is_file()
-    return ["--config", str(Path(run) / "base.toml"), *options] if begun and run is not None else [*options]
 
 
 def show_plan(command: Study) -> int:

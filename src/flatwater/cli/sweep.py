@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from flatwater.cli.settings import OverRecipe, config_option, option_value
+from flatwater.cli.settings import OverRecipe, over_folder
 from flatwater.config.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -48,18 +48,11 @@ class Sweep(OverRecipe):
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
         """The options over the settings of --config, or of the sweep in --run."""
-        return super().read(program, over_sweep(options))
+        return super().read(program, over_folder(options, "base.toml"))
 
     def __call__(self) -> int:
         """Run the trials, then show them."""
         return run_sweep(self, self.settings())
-
-
-def over_sweep(options: Sequence[str]) -> list[str]:
-    """The options, on top of what the sweep in --run was begun with."""
-    run = option_value("--run", options)
-    begun = run is not None and config_option(options) is None and (Path(run) / "base.toml").is_file()
-    return ["--config", str(Path(run) / "base.toml"), *options] if begun and run is not None else [*options]
 
 
 def run_sweep(command: Sweep, config: Any) -> int:  # noqa: ANN401  (a RunConfig of any recipe)
@@ -114,13 +107,15 @@ def show_trials(outcome: "SweepOutcome", console: Any) -> None:  # noqa: ANN401 
     from rich.table import Table
     from rich.text import Text
 
+    from flatwater.sweeps.sweep import setting_text
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in ("trial", "round", outcome.measured):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("settings")
     for line in outcome.lines:
-        settings = "  ".join(f"{name} {_shown(value)}" for name, value in line.settings.items())
+        settings = "  ".join(f"{name} {setting_text(value)}" for name, value in line.settings.items())
         table.add_row(
             str(line.number),
             str(line.round),
@@ -130,7 +125,3 @@ def show_trials(outcome: "SweepOutcome", console: Any) -> None:  # noqa: ANN401 
             style="bold" if line is outcome.best else "",
         )
     console.print(table)
-
-
-def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -14,7 +14,7 @@ from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.studies.config import MOST_FOLDS, StudyConfig, read_seeds
 from flatwater.studies.records import StudyFolder
-from flatwater.sweeps.opening import differences
+from flatwater.sweeps.opening import refuse_others
 from flatwater.sweeps.process import ask
 from flatwater.units import format_bytes
 
@@ -128,12 +128,7 @@ def _shared(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
     """The settings, where they are those of the study apart from what may change."""
     before = load_config(ErlRunConfig, begun.base)
     now = replace(now, threads=now.threads or before.threads)
-    if found := differences(replace(before, panel=None), replace(now, panel=None), "the study"):
-        listed = "\n".join(f"  {line}" for line in found)
-        raise ConfigError(
-            f"{begun.path}: the study was begun with other settings.\n{listed}\n"
-            "Leave these options out to go on with it, or give another folder for a new study."
-        )
+    refuse_others(replace(before, panel=None), replace(now, panel=None), begun.path, "study")
     return now
 
 

@@ -97,18 +97,27 @@ def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Open
     now = replace(order.config, threads=order.config.threads or before.threads)
     if differences(before, now, "the sweep"):
         now = _prepared(now, program)  # paths may be written in another way
-    if found := differences(before, now, "the sweep"):
-        listed = "\n".join(f"  {line}" for line in found)
-        raise ConfigError(
-            f"{folder.path}: the sweep was begun with other settings.\n{listed}\n"
-            "Leave these options out to go on with it, or give another folder for a new sweep."
-        )
+    refuse_others(before, now, folder.path, "sweep")
     write_config(now, folder.base)
     return Opened(folder=folder, base=now, space=space)
 
 
 def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
     return from_mapping(type(config), ask(program, {"config": to_mapping(config)})["config"], "the sweep")
+
+
+def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) -> None:
+    """Go on with a sweep or a study with its own settings alone.
+
+    Raises:
+        ConfigError: a setting differs that may not.
+    """
+    if found := differences(before, now, f"the {kind}"):
+        listed = "\n".join(f"  {line}" for line in found)
+        raise ConfigError(
+            f"{folder}: the {kind} was begun with other settings.\n{listed}\n"
+            f"Leave these options out to go on with it, or give another folder for a new {kind}."
+        )
 
 
 def differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The champion of a run, to be used: prices in, orders out. It keeps its weights, its scales and its rules, no run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from flatwater.algorithms.api import find_algorithm
-from flatwater.config.toml import from_mapping
-from flatwater.envs.trading.config import TradingConfig
+from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.envs.trading.config import TradeConfig, TradingConfig
 from flatwater.envs.trading.market import Market, build_market
 from flatwater.envs.trading.orders import Evening, Holding, Orders, Position, decide, settle
 from flatwater.envs.world import Array
@@ -22,11 +22,10 @@ from flatwater.nets.stack import Params, joined, views
 from flatwater.nets.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
 from flatwater.panel.features import find_features, observed
 from flatwater.panel.locate import load_panel
-from flatwater.panel.normalise import Statistics, observation_panel, statistics
+from flatwater.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, statistics
 from flatwater.panel.panel import Panel, choose_instruments
 from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, note_look, play_backtest
 from flatwater.recipes.erl.occlusion import NOTHING
-from flatwater.recipes.erl.portable import DEVIATION, MEAN, TraderModule, portable_trader
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
@@ -35,6 +34,37 @@ from flatwater.trainers.erl.config import ErlConfig
 from flatwater.trainers.erl.play import to_orders
 from flatwater.trainers.erl.setup import build_setup
 from flatwater.trainers.erl.state import has_champion
+
+MEAN, DEVIATION = "features.mean", "features.deviation"
+"""Names of the scales beside the weights."""
+
+
+class TraderModule(nn.Module):
+    """Features as they follow from prices in, float64; coefficients and targets out."""
+
+    weights: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, actor: TraderActor, weights: Tensor, scales: Statistics, trade: TradeConfig) -> None:
+        """Keep weights and scales as buffers."""
+        super().__init__()
+        self._actor, self._trade = actor, trade
+        self.register_buffer("weights", weights)
+        for name in ("mean", "deviation"):
+            self.register_buffer(name, torch.from_numpy(getattr(scales, name))[:, None])
+
+    def forward(
+        self, features: Float[Tensor, "B N C F"], account: Float[Tensor, "B K 3"] | None = None
+    ) -> Float[Tensor, "B K 2"]:
+        """Of each day the coefficient and the sale target in percent, by instrument."""
+        scaled = (features - self.mean) / self.deviation
+        scaled = torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
+        windows = scaled.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
+        held = None if account is None else account[None]
+        action = self._actor(views(self.weights, self._actor.layout), MarketObs(windows[None], held))
+        return to_orders(self._trade, action[0])
+
 
 AT_ONCE = 32
 """Windows that are looked at in one call."""
@@ -138,8 +168,43 @@ class Trader:
         return torch.from_numpy(given).view(shape)
 
     def portable(self) -> Portable:
-        """The trader without its run, to be exported."""
-        return portable_trader(self)
+        """The trader without its run, as what every form of export is made from."""
+        sees_account = self.config.account_observation
+        inputs = {"features": "float64 [days, instruments, context, features], unscaled, NaN where missing"}
+        account = {"account": "float32 [days, investable, 3]: held or not, share of the holding time passed, gain"}
+        return Portable(
+            recipe="erl",
+            module=self.module,
+            example=self._example,
+            axes=(0, 0) if sees_account else (0,),
+            inputs=inputs | (account if sees_account else {}),
+            outputs={"action": "float32 [days, investable, 2]: coefficient, sale target in percent"},
+            meaning={
+                "context": self.config.episode.context,
+                "instruments": list(self.instruments),
+                "investable": list(self.investable),
+                "features": list(self.features),
+                "rules": to_mapping(self.config),
+            },
+            header={
+                "settings": to_mapping(self.settings),
+                "past": asdict(self.past),
+                "instruments": list(self.instruments),
+                "investable": list(self.investable),
+            },
+            tensors={name: weight[0] for name, weight in views(self.weights, self.actor.layout).items()}
+            | {MEAN: torch.from_numpy(self.statistics.mean), DEVIATION: torch.from_numpy(self.statistics.deviation)},
+        )
+
+    def _example(self, days: int) -> tuple[Tensor, ...]:
+        rng = torch.Generator().manual_seed(0)
+        shape = (days, len(self.instruments), self.config.episode.context, len(self.features))
+        scales = self.statistics
+        mean, deviation = (torch.from_numpy(each)[:, None] for each in (scales.mean, scales.deviation))
+        drawn = torch.randn(shape, generator=rng) * torch.nan_to_num(deviation, posinf=1.0) + mean
+        if not self.config.account_observation:
+            return (drawn,)
+        return drawn, torch.rand(days, len(self.investable), ACCOUNT_PARTS, generator=rng)
 
     def orders(
         self,
