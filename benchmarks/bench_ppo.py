@@ -1,12 +1,14 @@
 """PPO beside Stable-Baselines3's, on the same environments, with the same steps, epochs and layers, in one program.
 
     python benchmarks/bench_ppo.py [--envs CartPole-v1 Acrobot-v1] [--seeds 0 1 2 3 4] [--steps N] [--json]
+    python benchmarks/bench_ppo.py --same                           returns alone, both with the same settings
     python benchmarks/bench_ppo.py --speed                          speed alone
 
 Needs Stable-Baselines3 (`pip install -e .[compare]`), and Box2D for LunarLander. Both get 8 copies that are stepped one
 after another, blocks of 128 steps, two layers of 64, discount 0.99 and lambda 0.95, and one thread. Returns are means
 over 40 episodes of other seeds with the likeliest action, after the same agent steps; each has its own default rates
-and passes (4 epochs of 4 minibatches of the library, which are near its defaults). Speed is agent steps for each second
+and passes (4 epochs of 4 minibatches of the library, which are near its defaults). With `--same` both have those of RL
+Zoo, without schedules and normalised observations, which ours has not. Speed is agent steps for each second
 of CPU time of training, without evaluation, of both with 4 epochs of 4 minibatches, `learner.compile` beside it, and
 the example world on arrays (`examples/cartpole_tensors.py`) beside CartPole: all are timed in turns, and the median of
 the ratios counts. Both spend most of it in Gymnasium's and torch's calls, so it varies with the machine.
@@ -16,7 +18,8 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -50,29 +53,67 @@ JUDGED = 1 << 31
 """First seed of the episodes that the returns are taken on."""
 
 
-def own(env: str, seed: int, learner: BlockConfig, envs: int = ENVS) -> BlocksRun:
+@dataclass(frozen=True)
+class Settings:
+    """Of both: copies and steps of a block, and how it is learned from."""
+
+    envs: int
+    block: int
+    minibatches: int
+    epochs: int
+    lr: float
+    gamma: float
+    lam: float
+    entropy: float = 0.0
+
+    def own(self) -> BlockConfig:
+        """In our words; the library's weight of the critic's squared error is 0.5, and ours is of its half."""
+        shape = BlockConfig(epochs=self.epochs, minibatches=self.minibatches, value_weight=1.0)
+        return replace(shape, lr=self.lr, gamma=self.gamma, lam=self.lam, entropy_weight=self.entropy)
+
+    def library(self) -> dict[str, Any]:
+        """In the library's."""
+        size = self.envs * self.block // self.minibatches
+        shape = {"n_steps": self.block, "batch_size": size, "n_epochs": self.epochs, "ent_coef": self.entropy}
+        return shape | {"learning_rate": self.lr, "gamma": self.gamma, "gae_lambda": self.lam}
+
+
+SAME = {
+    "CartPole-v1": Settings(8, 32, 1, 20, 1e-3, 0.98, 0.8),
+    "Acrobot-v1": Settings(16, 256, 64, 4, 3e-4, 0.99, 0.94),
+    "LunarLander-v3": Settings(16, 1024, 256, 4, 3e-4, 0.999, 0.98, 0.01),
+}
+"""RL Zoo's; both have two layers of 64 and a clip of 0.2 besides."""
+NEAR = {"n_steps": BLOCK, "batch_size": ENVS * BLOCK // 4, "n_epochs": 4}
+"""Passes of the library near its defaults."""
+
+
+def own(env: str, seed: int, learner: BlockConfig, envs: int = ENVS, block: int = BLOCK) -> BlocksRun:
     """A run of `train ppo` with its defaults, apart from how it learns."""
     evaluation = ComparisonConfig(envs=EPISODES, every=NEVER)
-    config = PpoRunConfig(env=env, seed=seed, envs=envs, threads=1, evaluation=evaluation, learner=learner)
-    assert config.block == BLOCK
+    config = PpoRunConfig(env=env, seed=seed, envs=envs, block=block, threads=1, evaluation=evaluation, learner=learner)
     run = compose(config)
     train_(run.trainer, 1, Silent())  # the baselines are played in the first round, and nothing of it is counted
     return run
 
 
-def library(name: str, seed: int) -> Any:  # noqa: ANN401  (it ships no types)
-    """The library's PPO, as near to the same settings as it can be."""
-    env = make_vec_env(name, ENVS, seed=seed)
-    shape = {"n_steps": BLOCK, "batch_size": ENVS * BLOCK // 4, "n_epochs": 4}
-    agent = stable_baselines3.PPO(
-        "MlpPolicy", env, seed=seed, device="cpu", policy_kwargs={"net_arch": [64, 64]}, **shape
-    )
-    return agent.learn(ENVS * BLOCK)
+def library(name: str, seed: int, envs: int = ENVS, settings: Mapping[str, Any] = NEAR) -> Any:  # noqa: ANN401
+    """The library's PPO, as near to the same settings as it can be; it ships no types."""
+    env = make_vec_env(name, envs, seed=seed)
+    agent: Any = stable_baselines3.PPO
+    agent = agent("MlpPolicy", env, seed=seed, device="cpu", policy_kwargs={"net_arch": [64, 64]}, **settings)
+    return agent.learn(envs * agent.n_steps)
 
 
-def compare(name: str, seed: int, steps: int) -> dict[str, float]:
+def compare(name: str, seed: int, steps: int, *, same: bool) -> dict[str, float]:
     """Train both, and judge them."""
-    ours, theirs, blocks = own(f"gymnasium:{name}", seed, BlockConfig()), library(name, seed), steps // (ENVS * BLOCK)
+    if same:
+        given = SAME[name]
+        ours = own(f"gymnasium:{name}", seed, given.own(), given.envs, given.block)
+        theirs = library(name, seed, given.envs, given.library())
+    else:
+        ours, theirs = own(f"gymnasium:{name}", seed, BlockConfig()), library(name, seed)
+    blocks = steps // (ours.config.envs * ours.config.block)
     spent, start = [], time.process_time()
     for train in (
         lambda: train_(ours.trainer, 1 + blocks, Silent()),
@@ -123,6 +164,7 @@ def main() -> None:
     parser.add_argument("--envs", nargs="+", default=["CartPole-v1", "Acrobot-v1"], help="Gymnasium's names")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--steps", type=int, default=51_200, help="of all copies together")
+    parser.add_argument("--same", action="store_true", help="the same settings for both, and no speed")
     parser.add_argument("--speed", action="store_true", help="no returns")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
@@ -131,9 +173,10 @@ def main() -> None:
     found: dict[str, dict[str, list[float]]] = {}
     for name in given.envs:
         gymnasium.spec(name)
-        runs = [] if given.speed else [compare(name, seed, given.steps) for seed in given.seeds]
+        runs = [] if given.speed else [compare(name, seed, given.steps, same=given.same) for seed in given.seeds]
         found[name] = {key: [run[key] for run in runs] for key in (runs[0] if runs else ())}
-        found[name] |= {key: [value] for key, value in speed(name).items()}
+        if not given.same:
+            found[name] |= {key: [value] for key, value in speed(name).items()}
         if not given.json:
             for key, values in found[name].items():
                 each = "  ".join(f"{value:8.2f}" for value in values)

@@ -6,11 +6,14 @@ writes are its results alone. Arguments that it does not read are left out. That
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
 
 Function = Callable[..., tuple[Tensor, ...]]
+FEW = 16
+"""Rows up to which a layer is a loop in the compiled code: a call of the library for matrices would take longer."""
 
 
 def as_graph(function: Function, *, wanted: bool) -> Function:
@@ -41,7 +44,7 @@ def _compiled(function: Function, given: tuple[Tensor, ...]) -> Function:
     from torch._inductor.decomposition import select_decomp_table  # noqa: PLC0415
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415
 
-    traced = make_fx(function, select_decomp_table())(*given)
+    traced = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _layer})(*given)
     inputs = traced.graph.find_nodes(op="placeholder")
     read = [at for at, node in enumerate(inputs) if node.users]
     for node in inputs:
@@ -58,3 +61,10 @@ def _compiled(function: Function, given: tuple[Tensor, ...]) -> Function:
         return code([tensors[at] for at in read])
 
     return call
+
+
+def _layer(bias: Tensor, rows: Tensor, weight: Tensor, **factors: float) -> Tensor:
+    """An `addmm`: of few rows, on the CPU, as sums that are fused with what comes before and after."""
+    if rows.shape[0] > FEW or rows.device.type != "cpu" or factors:
+        return cast("Tensor", NotImplemented)  # then it stays an `addmm`
+    return (rows.unsqueeze(-1) * weight).sum(1) + bias
