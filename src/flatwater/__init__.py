@@ -5,7 +5,9 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _LAZY = {
-    **dict.fromkeys(("TrainedRun", "evaluate", "export", "load", "plan", "resume", "train"), "flatwater.api"),
+    **dict.fromkeys(
+        ("TrainedRun", "compare", "evaluate", "export", "load", "plan", "resume", "train"), "flatwater.api"
+    ),
     "Recipe": "flatwater.recipe",
     "Run": "flatwater.runs.run",
     "ReplayConfig": "flatwater.replay.config",

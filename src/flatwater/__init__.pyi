@@ -1,5 +1,6 @@
 from flatwater.algorithms import adam as adam
 from flatwater.api import TrainedRun as TrainedRun
+from flatwater.api import compare as compare
 from flatwater.api import evaluate as evaluate
 from flatwater.api import export as export
 from flatwater.api import load as load

@@ -13,6 +13,7 @@ commands know it. Settings are those of `flatwater train RECIPE --help`, tables 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from flatwater.comparisons.page import comparison_page
+from flatwater.comparisons.side_by_side import as_json, read_named
 from flatwater.config.toml import from_mapping, load_config, read_toml, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.memory.planner import Plan
@@ -177,6 +180,26 @@ def evaluate(run: Path | str, *, holdout: bool = False, **changes: Any) -> dict[
     """
     with _threads_kept():
         return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
+
+
+def compare(*runs: TrainedRun | Path | str, page: Path | str | None = None) -> dict[str, Any]:
+    """Two to eight runs beside each other, as `flatwater compare --json` prints them.
+
+    Args:
+        runs: what `train` returned, a run's folder, or the URL at which it is mirrored.
+        page: also write a web page with the curves of all runs over each other.
+
+    Returns:
+        `runs`, each with its letter, the settings that differ, its last metrics and its result; and `differences`, each
+        run against the first, with an interval where both have traded the same days and a reason where not.
+
+    Raises:
+        FlatwaterError: they are too few or too many, one cannot be read, or the page cannot be written.
+    """
+    found = read_named([str(run.path if isinstance(run, TrainedRun) else run) for run in runs], lambda _: None)
+    if page is not None:
+        write_object(Path(page), comparison_page(found, datetime.now().astimezone()).encode(errors="replace"))
+    return as_json(found)
 
 
 def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)

@@ -257,9 +257,9 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         ("a.parquet", b"not parquet", "a.parquet: the file cannot be read as parquet"),
         ("a.csv", b"\xff\xfe\x00date", "a.csv: "),
         (
-            "a.xlsx",
+            "a.numbers",
             b"PK",
-            r"a.xlsx: a panel is imported from .parquet or .csv, not from '.xlsx'. Save the sheet as CSV",
+            r"a.numbers: a panel is imported from .parquet, .csv, .xlsx, .*, not from '.numbers'. Save it as one",
         ),
     ],
 )

@@ -1,7 +1,8 @@
-"""Twenty price files as brokers and vendors write them: read as polars holds them, or refused with what to change."""
+"""Price files as brokers and vendors write them: read as polars holds them, or refused with what to change."""
 
 import datetime as dt
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,8 +92,12 @@ class Vendor:
 
     name: str
     make: Callable[[pl.DataFrame], pl.DataFrame]
-    parquet: bool = False
+    kind: str = "csv"
     separator: str = ","
+    above: tuple[str, ...] = ()
+    """Lines over the table of a workbook."""
+    sheet: str | None = None
+    """The one that is asked for; a workbook with `above` has another one, of notes."""
     columns: dict[str, str] = field(default_factory=dict)
     """What a user maps."""
     dates: DateOrder | None = None
@@ -133,6 +138,16 @@ def _last(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _papers(frame: pl.DataFrame) -> pl.DataFrame:
     return german(frame).rename({"symbol": "Papier", "date": "Tag", "close": "Wert"})
+
+
+def _yfinance(frame: pl.DataFrame) -> pl.DataFrame:
+    """Several tickers at once: a head of prices, a head of tickers, a head of the date."""
+    parts = wide(frame, "{}|{}").with_columns(pl.all().cast(pl.String))
+    pairs = [name.split("|") for name in parts.columns[1:]]
+    heads = [["Ticker", *(name for name, _ in pairs)], ["Date", *[""] * len(pairs)]]
+    # polars wants different names, and cuts nothing off: spaces do not count.
+    names = ["Price", *(price.title() + " " * at for at, (_, price) in enumerate(pairs))]
+    return pl.DataFrame([*heads, *parts.rows()], schema=names, orient="row")
 
 
 VENDORS = (
@@ -186,10 +201,15 @@ VENDORS = (
     Vendor(name="NSE: 25-Jan-2024", make=lambda f: dated(f, "%d-%b-%Y")),
     Vendor(name="wide, tab", make=lambda f: wide(f, "{}_{}"), separator="\t"),
     Vendor(name="wide, mapped", make=_last, columns={"close": "* last"}, closes=True),
-    Vendor(name="wide Parquet, evenings in New York", make=_evenings, parquet=True),
-    Vendor(name="nine numbers a cell, Parquet", make=lists, parquet=True),
+    Vendor(name="wide Parquet, evenings in New York", make=_evenings, kind="parquet"),
+    Vendor(name="nine numbers a cell, Parquet", make=lists, kind="parquet"),
     Vendor(name="nine numbers a cell, text", make=lambda f: as_text(lists(f))),
     Vendor(name="ETFs and a spread", make=_spread, investable=NAMES, closes=True),
+    Vendor(name="yfinance, several tickers", make=_yfinance),
+    Vendor(name="Excel", make=lambda f: f, kind="xlsx"),
+    Vendor(name="Excel, wide, under a title", make=lambda f: wide(f, "{}.{}"), kind="xlsx", above=("Kurse", "")),
+    Vendor(name="Excel, 1.234,5 as text", make=german, kind="xlsx", above=("Kurse",), sheet="Kurse"),
+    Vendor(name="Excel, yfinance", make=_yfinance, kind="xlsx"),
     Vendor(
         name="a spread that would be traded",
         make=_spread,
@@ -210,13 +230,27 @@ VENDORS = (
 
 
 def written(vendor: Vendor, folder: Path) -> Path:
-    file = folder / ("IBM.parquet" if vendor.parquet else "IBM.csv")
+    file = folder / f"IBM.{vendor.kind}"
     frame = vendor.make(market())
-    if vendor.parquet:
+    if vendor.kind == "parquet":
         frame.write_parquet(file)
-    else:
+    elif vendor.kind == "csv":
         frame.write_csv(file, separator=vendor.separator)
+    else:
+        write_workbook(vendor, frame, file)
     return file
+
+
+def write_workbook(vendor: Vendor, frame: pl.DataFrame, file: Path) -> None:
+    """Numbers as numbers, days as days, text as text; what can be read as a number as one."""
+    pytest.importorskip("python_calamine", reason="the extra `excel` is not installed")
+    xlsxwriter = pytest.importorskip("xlsxwriter", reason="it is a part of `dev`")
+    with xlsxwriter.Workbook(file, {"default_date_format": "dd.mm.yyyy"}) as book:
+        table = book.add_worksheet("Kurse")
+        table.write_column(0, 0, vendor.above)
+        for at, row in enumerate([frame.columns, *frame.rows()], start=len(vendor.above)):
+            table.write_row(at, 0, row)
+        book.add_worksheet("Notizen").write_column(0, 0, ["von Hand gepflegt", "siehe Kurse"])
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
@@ -226,7 +260,9 @@ def test_a_file_is_read_as_it_was_meant_or_refused(vendor: Vendor, tmp_path: Pat
         with pytest.raises(DataError, match=vendor.refused):
             import_panel(file)
         return
-    panel = import_panel(file, columns=vendor.columns, dates=vendor.dates, investable=vendor.investable)
+    panel = import_panel(
+        file, columns=vendor.columns, dates=vendor.dates, investable=vendor.investable, sheet=vendor.sheet
+    )
     truth = market()
     for name in NAMES[:1] if vendor.single else NAMES:
         rows, column = truth.filter(pl.col("symbol") == name), panel.instruments.index(name)
@@ -245,3 +281,60 @@ def test_real_prices_are_as_polars_holds_them(name: str) -> None:
     for price in PRICES:
         wanted = frame.pivot("symbol", index="date", values=price).sort("date").select(panel.instruments).to_numpy()
         np.testing.assert_array_equal(panel.feature(price), wanted)
+
+
+def workbook(file: Path, **sheets: list[list[object]]) -> Path:
+    pytest.importorskip("python_calamine", reason="the extra `excel` is not installed")
+    xlsxwriter = pytest.importorskip("xlsxwriter", reason="it is a part of `dev`")
+    with xlsxwriter.Workbook(file, {"default_date_format": "yyyy-mm-dd"}) as book:
+        for name, rows in sheets.items():
+            for at, row in enumerate(rows):
+                book.add_worksheet(name) if at == 0 else None
+                book.get_worksheet_by_name(name).write_row(at, 0, row)
+    return file
+
+
+ROWS: list[list[object]] = [["date", "AA"], [dt.date(2024, 1, 2), 1.234], [dt.date(2024, 1, 3), "1.234,5"]]
+
+
+def test_a_number_in_a_workbook_is_no_text(tmp_path: Path) -> None:
+    """1.234 of a cell that holds a number stays, beside a text that has a comma before its decimals."""
+    rows = [*ROWS, [dt.date(2024, 1, 4), "#N/A"], [dt.date(2024, 1, 5), "n/a"], [dt.date(2024, 1, 6), 7]]
+    close = import_panel(workbook(tmp_path / "a.xlsx", only=rows)).feature("close")[:, 0]
+    np.testing.assert_array_equal(close, np.array([1.234, 1234.5, np.nan, np.nan, 7], dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("sheets", "asked", "said"),
+    [
+        ({"one": ROWS, "two": ROWS}, None, r"2 sheets hold a table \(one, two\). Add --sheet NAME"),
+        ({"one": ROWS}, "two", r"--sheet two: there is no such sheet \(found: one\)"),
+        ({"one": [["a"]], "two": [[""]]}, "two", "sheet two is empty"),
+        (
+            {"one": [["date", "date", "AA"], *[[row[0], *row] for row in ROWS[1:]]]},
+            None,
+            "two columns are named 'date'",
+        ),
+        ({"one": [*ROWS, [dt.date(2024, 1, 4), "close"]]}, None, "row 3, column AA: 'close' is not a finite number"),
+        ({"one": [*ROWS, ["Source: a broker", None]]}, None, "row 3, column date: 'Source: a broker' is not a date"),
+    ],
+)
+def test_a_workbook_is_refused_with_its_remedy(
+    tmp_path: Path, sheets: dict[str, list[list[object]]], asked: str | None, said: str
+) -> None:
+    with pytest.raises(DataError, match=said):
+        import_panel(workbook(tmp_path / "a.xlsx", **sheets), sheet=asked)
+
+
+def test_a_workbook_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    with pytest.raises(DataError, match=r"pip install 'flatwater\[excel\]', or save the sheet as CSV"):
+        import_panel(tmp_path / "a.xlsx")
+
+
+def test_a_file_that_is_no_workbook_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("python_calamine", reason="the extra `excel` is not installed")
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"a.xlsx: the workbook cannot be read: .*save it again"):
+        import_panel(tmp_path / "a.xlsx")

@@ -35,19 +35,15 @@ class Compare:
         """Read the runs, and show them."""
         import json
         import sys
-        from contextlib import ExitStack
 
-        from flatwater.comparisons.side_by_side import as_json, check_named, read_compared
-        from flatwater.mirror.download import at_hand
+        from flatwater.comparisons.side_by_side import as_json, check_named, read_named
         from flatwater.terminal import terminal
 
         check_named(self.runs)
         if self.page is not None:
             check_output("--page", self.page, ".html")
         errors = terminal(errors=True)
-        with ExitStack() as opened:
-            folders = {run: opened.enter_context(at_hand(run, errors.print, shards=False)).path for run in self.runs}
-            runs = read_compared(folders)
+        runs = read_named(self.runs, errors.print)
         written = None if self.page is None else write_page(runs, self.page)
         if self.json:
             sys.stdout.write(json.dumps(as_json(runs), indent=1) + "\n")

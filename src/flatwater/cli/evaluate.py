@@ -29,6 +29,9 @@ class Evaluate:
     panel: str | None = None
     """Where the panel of a run of traders lies now. It may have newer days than the run began with, which are left out
     (`flatwater backtest` plays those). Left out: where it was."""
+    benchmark: str | None = None
+    """An instrument of the panel, such as SPY, with which a run of traders is compared as well. Left out: that of the
+    run."""
     json: bool = False
     """Print the result as JSON instead of a table."""
 
@@ -43,7 +46,8 @@ class Evaluate:
 
         errors = terminal(errors=True)
         with errors.status("reading the run and playing what it has trained …"):
-            result = evaluate(self.run, holdout=self.holdout, say=errors.print, panel=self.panel)
+            changes = {"panel": self.panel, "benchmark": self.benchmark}
+            result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:
@@ -64,7 +68,7 @@ class BacktestCommand:
     run: Annotated[str, tyro.conf.Positional]
     """The run's folder, or a .safetensors file of `flatwater export`."""
     prices: str | None = None
-    """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
+    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
     first: Annotated[str | None, tyro.conf.arg(name="from", metavar="YYYY-MM-DD")] = None
     """The first day that is played, as 2024-01-31. Left out: the first after those that the champion was chosen on."""
     last: Annotated[str | None, tyro.conf.arg(name="to", metavar="YYYY-MM-DD")] = None

@@ -51,7 +51,10 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("watch",): ("flatwater.cli.watch:Watch", "run any training program and say what grows in it"),
     ("runs",): ("flatwater.cli.runs:Runs", "list runs: what they train, state, rounds, score, size"),
     ("compare",): ("flatwater.cli.compare:Compare", "put runs beside each other: settings, numbers, how sure it is"),
-    ("panel", "import"): ("flatwater.cli.panel:PanelImport", "make a panel from a Parquet or CSV file of prices"),
+    ("panel", "import"): (
+        "flatwater.cli.panel:PanelImport",
+        "make a panel of prices from Parquet, CSV or Excel",
+    ),
     ("panel", "show"): ("flatwater.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
     ("cluster", "check"): ("flatwater.cli.cluster:ClusterCheck", "say which machines of a Ray cluster could compute"),
     ("version",): (

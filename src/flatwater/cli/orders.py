@@ -34,7 +34,7 @@ class OrdersCommand:
     run: Annotated[str, tyro.conf.Positional]
     """The run's folder, or a .safetensors file of `flatwater export`."""
     prices: str | None = None
-    """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
+    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
     positions: Path | None = None
     """CSV file of what is held: instrument, entry_date, entry_price, target (percent above it) and shares, and a row
     `cash` with the money beside it under shares. Left out: nothing is held."""

@@ -26,7 +26,7 @@ LISTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class PanelImport:
-    """Read daily prices from Parquet or CSV, compute the indicators, and store a panel that trainers map.
+    """Read daily prices from Parquet, CSV or a workbook, compute the indicators, and store a panel that trainers map.
 
     Long form: symbol, date, open, high, low, close. Wide form: date and AAPL_open, AAPL_high, AAPL_low, AAPL_close and
     so on for each instrument, or one closing price for each instrument.
@@ -37,7 +37,8 @@ class PanelImport:
     """
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """A .parquet or .csv file. What cannot be right in it is refused with its row and column."""
+    """A .parquet, .csv, .xlsx, .xlsm, .xls or .ods file (the last four: pip install 'flatwater[excel]'). What cannot be
+    right in it is refused with its row and column."""
     out: Path
     """The panel file to write; an existing panel is replaced, in one stroke."""
     force: bool = False
@@ -49,7 +50,9 @@ class PanelImport:
     dates: Annotated[Literal["mdy", "dmy", "ymd"] | None, tyro.conf.arg(metavar="{mdy,dmy,ymd}")] = None
     """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
     decimal: Annotated[Literal["point", "comma"] | None, tyro.conf.arg(metavar="{point,comma}")] = None
-    """What stands before decimals in a CSV file. Left out: guessed, for each column."""
+    """What stands before decimals in text. Left out: guessed, for each column."""
+    sheet: str | None = None
+    """The sheet of a workbook. Left out: the only one that holds a table."""
     features: tuple[str, ...] = ()
     """Own features: columns of the file, as in `my_signal` (`AAPL_my_signal` in wide form), or functions, as in
     `signals:alpha` for `signals.py` in this folder. `rsi` and its like then take the place of what is computed."""
@@ -74,6 +77,7 @@ class PanelImport:
                 dates=self.dates,
                 features=self.features,
                 decimal=self.decimal,
+                sheet=self.sheet,
             )
             check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
             save_panel(imported.panel, self.out)
@@ -110,7 +114,7 @@ class PanelShow:
     """Show what a panel holds: days, instruments, features, splits, fingerprint."""
 
     path: Annotated[str | None, tyro.conf.Positional] = None
-    """A stored panel, a .parquet or .csv file, or `synthetic:60x1500`. The shipped panel if left out."""
+    """A stored panel, a .parquet, .csv or .xlsx file, or `synthetic:60x1500`. The shipped panel if left out."""
     json: bool = False
     """Print one JSON object instead of tables."""
 

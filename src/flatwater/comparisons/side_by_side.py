@@ -4,7 +4,8 @@ Whether one is better than another is not seen from two numbers: where both have
 their daily returns has an interval, by the block bootstrap of a single result (`recipes/erl/comparison.py`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 
 from flatwater.errors import ConfigError
 from flatwater.metrics.jsonl import plain
+from flatwater.mirror.download import at_hand
 from flatwater.recipes.erl.comparison import Difference, difference_of
 from flatwater.reports.records import RunRecords, read_run
 from flatwater.units import format_bytes, format_duration
@@ -68,6 +70,22 @@ class Against:
         if self.difference is None:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
         return f"{self.letter} {self.difference.told(self.first)}, over the same {self.days} days."
+
+
+def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared]:
+    """Runs that a user names, with their letters, in that order.
+
+    Args:
+        runs: their folders, or the URLs at which they are mirrored.
+        say: told about what is downloaded.
+
+    Raises:
+        ConfigError: there are too few, too many, or the same twice.
+        RunError: one is no run, or damaged.
+    """
+    check_named(runs)
+    with ExitStack() as opened:
+        return read_compared({run: opened.enter_context(at_hand(run, say, shards=False)).path for run in runs})
 
 
 def check_named(runs: Sequence[str]) -> None:

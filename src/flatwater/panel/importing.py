@@ -1,4 +1,4 @@
-"""Parquet or CSV prices, long or wide, to a panel. Strict: what cannot be right is refused, not repaired.
+"""Prices of a Parquet or CSV file or a workbook, long or wide, to a panel. Strict: nothing is repaired.
 
 Long form has one row for each instrument and day: symbol, date, open, high, low, close, or the close alone. Wide form
 has one row for each day: date, then `AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each
@@ -24,12 +24,13 @@ from flatwater.panel.dates import DateOrder
 from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.lists import unpack_lists
-from flatwater.panel.naming import SHEETS, SUFFIXES, Layout, find_layout, say_guessed
+from flatwater.panel.naming import SHEETS, SUFFIXES, Layout, find_layout, join_heads, say_guessed
 from flatwater.panel.notes import notes_at_the_end
 from flatwater.panel.own import compute_own, kept_names, own_of
 from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
 from flatwater.panel.parsing import Decimal, plain_numbers
 from flatwater.panel.ragged import check_rows, separator_of
+from flatwater.panel.sheets import read_sheet
 from flatwater.regular import open_regular
 
 
@@ -52,13 +53,14 @@ def import_panel(
     dates: DateOrder | None = None,
     features: Sequence[str] = (),
     decimal: Decimal | None = None,
+    sheet: str | None = None,
 ) -> Panel:
     """Read prices and build a panel with its indicators; what is noteworthy is said by warnings.
 
     The arguments and errors are those of `read_prices`.
     """
     imported = read_prices(
-        source, investable=investable, columns=columns, dates=dates, features=features, decimal=decimal
+        source, investable=investable, columns=columns, dates=dates, features=features, decimal=decimal, sheet=sheet
     )
     say_guessed(source, imported.layout)
     say_unused(source, imported.layout.unused)
@@ -74,26 +76,28 @@ def read_prices(
     dates: DateOrder | None = None,
     features: Sequence[str] = (),
     decimal: Decimal | None = None,
+    sheet: str | None = None,
 ) -> Imported:
     """Read prices and build a panel with its indicators.
 
     Columns are in alphabetical order for long form, in the file's for wide form.
 
     Args:
-        source: a .parquet or .csv file.
+        source: a .parquet or .csv file, or a workbook (`naming.SHEETS`).
         investable: instruments that may be traded, by name or by patterns such as `ETF*`; None for all. The others may
             be of any sign.
         columns: the file's name of symbol, date, open, high, low, close or adj_close, where it is not to be guessed; in
             wide form with `*` for the instrument, as in `{"close": "*.last"}`; in lists by place, `{"close": "4"}`.
         dates: what 01/02/2024 means, where no row of the file says it.
         features: own ones: columns of the file, and functions such as `signals:alpha` (`own`).
-        decimal: what stands before decimals in a CSV file, where it is not to be guessed.
+        decimal: what stands before decimals in text, where it is not to be guessed.
+        sheet: of a workbook; None for the only one with a table.
 
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
     """
     with notes_at_the_end():
-        frame = _read(source, decimal)
+        frame = _read(source, decimal, sheet)
         if frame.height == 0:
             raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
         kept = kept_names(features)
@@ -110,22 +114,22 @@ def read_prices(
         return Imported(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
 
 
-def _read(source: Path, decimal: Decimal | None) -> pl.DataFrame:
-    if source.suffix.lower() not in SUFFIXES:
-        sheet = " Save the sheet as CSV in the program that wrote it." if source.suffix.lower() in SHEETS else ""
+def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFrame:
+    kind = source.suffix.lower()
+    if kind not in SUFFIXES:
         raise DataError(
-            f"{source}: a panel is imported from {' or '.join(SUFFIXES)}, not from {source.suffix!r}.{sheet}"
+            f"{source}: a panel is imported from {', '.join(SUFFIXES)}, not from {source.suffix!r}. Save it as one of "
+            "these in the program that wrote it."
         )
+    if sheet is not None and kind not in SHEETS:
+        raise DataError(f"--sheet {sheet}: {source} has no sheets. Leave --sheet out.")
     try:
-        open_regular(source).close()
-        if source.suffix.lower() == ".parquet":
+        with open_regular(source) as file:
+            if kind in SHEETS:
+                return read_sheet(source, file, sheet, decimal)
+        if kind == ".parquet":
             return pl.read_parquet(source)
-        separator = separator_of(source)
-        check_rows(source, separator)
-        # Everything as text: numbers are parsed by us, so that an error can name its row and column.
-        return plain_numbers(
-            pl.read_csv(source, infer_schema=False, separator=separator), separator=separator, decimal=decimal
-        )
+        return _read_text(source, decimal)
     except pl.exceptions.NoDataError as wrong:
         raise DataError(f"{source}: the file is empty.") from wrong
     except OSError as wrong:
@@ -133,6 +137,18 @@ def _read(source: Path, decimal: Decimal | None) -> pl.DataFrame:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as wrong:
         reason = str(wrong).strip().split("\n", maxsplit=1)[0]
         raise DataError(f"{source}: the file cannot be read as {source.suffix[1:]}: {reason}") from wrong
+
+
+def _read_text(source: Path, decimal: Decimal | None) -> pl.DataFrame:
+    """Everything as text: numbers are parsed by us, so that an error can name its row and column."""
+    separator = separator_of(source)
+    check_rows(source, separator)
+    top = pl.read_csv(source, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
+    names, heads = join_heads(top.rows()) or (None, 1)
+    frame = pl.read_csv(
+        source, infer_schema=False, separator=separator, new_columns=names, skip_rows_after_header=heads - 1
+    )
+    return plain_numbers(frame, separator=separator, decimal=decimal)
 
 
 def _panel(

@@ -30,8 +30,8 @@ def load_panel(path: str | None) -> Panel:
     """Open the panel that `path` stands for, mapped from a file.
 
     Args:
-        path: None for the shipped panel; a stored panel; a .parquet or .csv file, imported now and kept in the cache;
-            or `synthetic:60x1500:signal=0.6:seed=3` (`parse_synthetic`).
+        path: None for the shipped panel; a stored panel; a .parquet, .csv or .xlsx file, imported now and kept in the
+            cache; or `synthetic:60x1500:signal=0.6:seed=3` (`parse_synthetic`).
 
     Raises:
         DataError: the file cannot be used, or the cache cannot be written.

@@ -9,10 +9,10 @@ from flatwater.errors import DataError
 from flatwater.panel.notes import note
 from flatwater.panel.panel import PRICES
 
-SUFFIXES = (".parquet", ".csv")
+SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
+"""Workbooks of spreadsheet programs."""
+SUFFIXES = (".parquet", ".csv", *SHEETS)
 """The files that can be imported."""
-SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
-"""Files of spreadsheet programs."""
 
 ADJUSTED = "adj_close"
 """The close after splits and dividends: where it is there, all prices of its row are scaled by it."""
@@ -86,6 +86,23 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
     _check_kept(source, columns, kept, {field for _, field in wide})
     unused = [column for column in others if column not in wide.values()]
     return Layout(named, wide, _guessed(named, mapping), unused)
+
+
+def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
+    """The names of columns under two heads, as yfinance writes them: a row of prices and a row of tickers.
+
+    Args:
+        rows: the first three of a file.
+
+    Returns:
+        A name such as `('Close', 'AAPL')` for each column, and the number of rows that are heads; None where there is
+        one head.
+    """
+    if len(rows) < 3 or {_plain(rows[0][0]), _plain(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):  # noqa: PLR2004
+        return None
+    pairs = [f"('{above.strip()}', '{below.strip()}')" for above, below in zip(rows[0][1:], rows[1][1:], strict=True)]
+    third = _plain(rows[2][0]) in SYNONYMS["date"].split() and not any(cell.strip() for cell in rows[2][1:])
+    return ["date", *pairs], 3 if third else 2
 
 
 def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ import polars as pl
 from flatwater.errors import DataError
 from flatwater.printable import shown
 
-MISSING = ("", "nan", "na", "n/a", "null", "none", "-")
+MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a")
 """What counts as a missing number in text, in any case."""
 
 _MONEY = r"^\s*[$€£]\s*(-?[\d.,]+)\s*$"

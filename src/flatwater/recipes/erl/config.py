@@ -30,7 +30,8 @@ class ErlRunConfig(RunConfig, ErlConfig):
     """Ray cluster whose machines the workers compute on: auto for the one that this machine belongs to, or its address.
     Needs the extra `ray`. Left out: this machine."""
     panel: str | None = None
-    """A stored panel, a Parquet or CSV file, or `synthetic:60x1500`. Left out: the panel that comes with Flatwater."""
+    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the panel that comes with
+    Flatwater."""
 
     from_run: str | None = None
     """Folder of a run of traders whose champion and members this one begins with: the same networks and instruments, on
