@@ -72,7 +72,7 @@ def test_each_look_at_the_holdout_is_logged_before_it_is_taken(
     assert result["traders"] != walked["traders"]
 
 
-def test_a_benchmark_is_bought_and_held(train: Train) -> None:
+def test_a_benchmark_is_bought_and_held(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run", "--rounds", "1", "--benchmark", "S1")
     result = json.loads((run / "result.json").read_text())
     panel, account = load_panel("synthetic:6x260"), AccountConfig()
@@ -83,10 +83,12 @@ def test_a_benchmark_is_bought_and_held(train: Train) -> None:
     held = close[last] * account.sale_factor / (close[first] * account.purchase_factor) - 1
     assert result["traders"]["S1 held"]["total_return"] == pytest.approx(float(held), rel=1e-4)
     assert "S2 held" in fw.evaluate(run, benchmark="S2")["traders"]
+    assert main(["evaluate", str(run), "--benchmark", "S3"]) == 0
+    assert "S3 held" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="benchmark = 'SPY': must be one of S0, S1"):
         fw.evaluate(run, benchmark="SPY")
     assert main(["report", str(run)]) == 0
-    assert "S2 held" in (run / "report.html").read_text()
+    assert "S3 held" in (run / "report.html").read_text()
 
 
 def test_training_never_sees_the_holdout(tiny: list[str], tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Evaluate:
     panel: str | None = None
     """Where the panel of a run of traders lies now. It may have newer days than the run began with, which are left out
     (`flatwater backtest` plays those). Left out: where it was."""
-    benchmark: str | None = None
+    benchmark: Annotated[str | None, tyro.conf.arg(metavar="INSTRUMENT")] = None
     """An instrument of the panel, such as SPY, with which a run of traders is compared as well. Left out: that of the
     run."""
     json: bool = False
