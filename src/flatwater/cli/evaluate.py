@@ -26,7 +26,7 @@ class Evaluate:
     """The run's folder, or the URL at which it is mirrored."""
     holdout: bool = False
     """Play the holdout days or episodes, and log the look."""
-    panel: str | None = None
+    panel: Annotated[str | None, tyro.conf.arg(metavar="PANEL_OR_FILE_OF_PRICES")] = None
     """Where the panel of a run of traders lies now. It may have newer days than the run began with, which are left out
     (`flatwater backtest` plays those). Left out: where it was."""
     benchmark: Annotated[str | None, tyro.conf.arg(metavar="INSTRUMENT")] = None
