@@ -8,6 +8,7 @@ FLATWATER_CASE_LIBRARIES names a folder `…/site-packages` with libraries that 
 """
 
 import argparse
+import json
 import sys
 import tempfile
 from collections import Counter
@@ -26,9 +27,13 @@ def first_of(said: Said) -> tuple[str, str]:
     return (findings[0]["verdict"], findings[0]["owner"]) if findings else ("", "")
 
 
-def ran(name: str, runs: int, folder: Path, report: Path | None) -> tuple[Right, bool]:
+def ran(name: str, runs: int, folder: Path, report: Path | None, kept: Path | None) -> tuple[Right, bool]:
     """The worst of the runs, and whether all said the same."""
-    said = [watch(name, folder) for _ in range(runs)]
+    said = []
+    for number in range(runs):
+        said.append(watch(name, folder))
+        if kept is not None:
+            (kept / f"{name}.{number}.json").write_text(json.dumps(said[-1].found))
     rights = [judge(name, one) for one in said]
     worst = min(rights, key=lambda right: (right.found, right.verdict, right.owner, right.line is not False))
     if report is not None and not worst.all:
@@ -48,6 +53,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--reveal", action="store_true", help="print each program of the unseen half too")
     parser.add_argument("--report", type=Path, help="append what was said of each seen program that failed")
+    parser.add_argument("--keep", type=Path, help="folder for the JSON of each run, for bench_thresholds.py")
     given = parser.parse_args()
     seen, unseen = halves()
     names = given.names or [*(seen if given.seen else ()), *(unseen if given.unseen else ())]
@@ -62,7 +68,7 @@ def main() -> None:
                 print(f"skipped: {why}" if shown else "skipped: a library is absent")
                 continue
             try:
-                right, same = ran(name, given.runs, Path(folder), given.report if shown else None)
+                right, same = ran(name, given.runs, Path(folder), given.report if shown else None, given.keep)
             except RuntimeError as error:
                 totals["broken"] += 1
                 if shown:

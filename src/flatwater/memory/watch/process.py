@@ -301,6 +301,8 @@ class ProcessWatch:
         """
         if 0 < 2 * self._late_rows < len(self._rows):  # it frees what it has as it ends, and waits for its threads
             del self._rows[-self._late_rows :]
+        if not alive:
+            self._read_last()
         if alive and self._rows and self._held() and self._monitor.censuses.took <= ENDING.last_census:
             self._weigh()
         self._monitor.settle()
@@ -312,6 +314,15 @@ class ProcessWatch:
             known = [self._for_people(each) for each in found]
         known = self._without_reached(known)
         return [*known, *self._follow(known)]
+
+    def _read_last(self) -> None:
+        """Note what the program has at its end, if it is more than at the last reading, which may be long ago."""
+        reading = self._reading()
+        last = self._rows[-1].reading if self._rows else None
+        if last is None or self._pace is None or self._monitor.tracing:
+            return
+        if reading.step > last.step and reading.resident > last.resident + last.material:
+            self._keep(reading, monotonic() - self._pace.began)
 
     def _without_reached(self, known: list[Finding]) -> list[Finding]:
         """The findings; native growth is among them only where roots do not hold it."""
