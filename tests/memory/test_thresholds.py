@@ -34,7 +34,7 @@ METERS = {
     "watch/reading.py": {"FEWEST", "RATE_CPU", "TOLD", "SLOW", "ALLOCATOR"},
     "watch/runner.py": {"KILLED"},
     "watch/samples.py": {"OFTEN", "EVERY", "MOST", "ROUNDS", "REVIEW", "GOLDEN"},
-    "watch/terminal.py": {"TOLD_SHARE"},
+    "watch/terminal.py": {"TOLD_SHARE", "FEW_SECONDS"},
     "watch/workers.py": {"SHARE", "CREDIT", "EVERY"},
 }  # fmt: skip
 """Constants that decide how often is read, how much is kept and how wide is written: no verdict."""

@@ -1,10 +1,11 @@
 """`flatwater watch [options] -- COMMAND ...`."""
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -13,10 +14,13 @@ from flatwater.cli.output_file import KEPT, check_output, write_output
 from flatwater.config.bounds import Bounds
 
 if TYPE_CHECKING:
+    from flatwater.memory.watch.outcome import Allowed
     from flatwater.memory.watch.spool import Reports
 
 LAST = KEPT / "watch" / "last.json"
 """Where the newest result is kept, below the working folder."""
+HERALDED = 2.0
+"""Seconds after which a new finding is known to --on-finding, at most: as often as a watched program writes them."""
 FLAGS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
 
 
@@ -49,6 +53,9 @@ class Watch:
     is written anew each time too."""
     out: Path | None = None
     """Append what --every tells to this file, and keep stderr for the program."""
+    on_finding: str | None = None
+    """Run this command for each finding as soon as it is known, with the finding as JSON on its input: to send a mail,
+    or to write in a channel. It is run without a shell, and ended after ten seconds."""
     attach: Annotated[int, Bounds(1, 1 << 22)] | None = None
     """Look into a running Python process, by its number, instead of running a command: gdb enters it, and after
     --seconds the watch leaves it as it was. Where it cannot be entered, it is looked at from outside: totals."""
@@ -76,32 +83,78 @@ class Watch:
     def __call__(self) -> int:
         """Run or look, and tell."""
         from flatwater.memory.watch.outcome import Allowed
-        from flatwater.memory.watch.runner import watch_command
-        from flatwater.terminal import terminal
+        from flatwater.runs.event_command import check_command
         from flatwater.units import parse_bytes
 
+        check_command(self.on_finding, "--on-finding")
         limit = None if self.budget is None else parse_bytes(self.budget)
         before = None if self.against is None else earlier(self.against)
         allowed = None if self.fail_if_grows is None else Allowed.read(self.fail_if_grows)
         check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
-        reports = self._reports()
-        code, kept = 0, len(self.command) == 1 and self.command[0].endswith(".json")
+        with self._heralds() as heralds:
+            code, summary = self._watched(limit, self._reports(heralds))
+            for herald in heralds:
+                herald(summary)
+            self._tell(summary, before, keep=not self._kept)
+        return code or self._judged(summary, allowed)
+
+    @property
+    def _kept(self) -> bool:
+        """Whether a kept result is told again."""
+        return self.attach is None and len(self.command) == 1 and self.command[0].endswith(".json")
+
+    def _watched(self, limit: int | None, reports: "Reports | None") -> tuple[int, dict[str, Any]]:
+        """The exit code of the program and what was seen of it."""
+        from flatwater.memory.watch.runner import watch_command
+
         if self.attach is not None:
-            summary = _attached(self.attach, self.seconds, limit, outside=self.outside, reports=reports)
-        elif kept:
-            summary = earlier(self.command[0])
-        else:
-            unit = None if self.steps_from == "auto" else self.steps_from
-            ended = watch_command(self.command, unit=unit, limit=limit, reports=reports)
-            code, summary = ended.code, ended.summary
-        self._tell(summary, before, keep=not kept)
+            return 0, _attached(self.attach, self.seconds, limit, outside=self.outside, reports=reports)
+        if self._kept:
+            return 0, earlier(self.command[0])
+        unit = None if self.steps_from == "auto" else self.steps_from
+        ended = watch_command(self.command, unit=unit, limit=limit, reports=reports)
+        return ended.code, ended.summary
+
+    def _judged(self, summary: dict[str, Any], allowed: "Allowed | None") -> int:
+        """The exit status where the program's is 0: 1 where it grew by more than is allowed."""
+        from flatwater.terminal import terminal
+
         exceeded = "" if allowed is None else allowed.exceeded(summary)
         if exceeded:
             terminal(errors=True).print(exceeded, soft_wrap=True)
-        return code or int(bool(exceeded) or (self.fail and failed(summary)))
+        return int(bool(exceeded) or (self.fail and failed(summary)))
 
-    def _reports(self) -> "Reports | None":
-        """What --every asks for.
+    @contextmanager
+    def _heralds(self) -> Iterator[list[Callable[[dict[str, Any]], None]]]:
+        """What gives each new finding to the command of --on-finding, which is waited for at the end."""
+        if self.on_finding is None or not self.on_finding.strip():
+            yield []
+            return
+        from flatwater.memory.diagnose.finding import Finding
+        from flatwater.rundir.events import Event
+        from flatwater.runs.event_command import EventCommand
+        from flatwater.terminal import terminal
+
+        command = EventCommand(self.on_finding, lambda line: terminal(errors=True).print(line), "--on-finding")
+        told = set[tuple[str, str]]()
+
+        def tell(summary: dict[str, Any]) -> None:
+            for found in summary["findings"]:
+                if (found["verdict"], found["owner"]) not in told:
+                    told.add((found["verdict"], found["owner"]))
+                    line = Finding.from_json(found).briefly()
+                    command.hear(Event("finding", line, {"program": summary["program"], **found}))
+
+        try:
+            yield [tell]
+        finally:
+            command.close()
+
+    def _reports(self, heralds: Sequence[Callable[[dict[str, Any]], None]]) -> "Reports | None":
+        """What --every and --on-finding ask for.
+
+        Args:
+            heralds: told every few seconds.
 
         Raises:
             ConfigError: it is no length of time, or --out stands alone.
@@ -113,9 +166,18 @@ class Watch:
         if self.every is None:
             if self.out is not None:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
-            return None
-        told = set[tuple[str, str]]()
-        return Reports(max(1.0, parse_duration(self.every)), lambda summary: self._report(summary, told))
+            return Reports(HERALDED, heralds[0]) if heralds else None
+        told, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every))
+        report = Reports(every, lambda summary: self._report(summary, told))
+        if not heralds:
+            return report
+
+        def both(summary: dict[str, Any]) -> None:
+            heralds[0](summary)
+            report.look(monotonic() - began, lambda: [summary])
+
+        began = monotonic()
+        return Reports(min(every, HERALDED), both)
 
     def _report(self, summary: dict[str, Any], told: set[tuple[str, str]]) -> None:
         """Tell what is known so far; what was told before, by its name alone."""

@@ -1,4 +1,4 @@
-"""The user's own command, which is given an event as JSON: to send a mail, to post in a channel, to start the next job.
+"""The user's own command, which is given an event of a run or a watch as JSON: to send a mail, to start the next job.
 
 It is run by a thread of its own, one event after the other, and is killed when it takes too long: nothing that it does
 keeps the run waiting. What goes wrong is said once.
@@ -32,8 +32,12 @@ MOST_SAID = 300
 Say = Callable[[str], None]
 
 
-def check_command(command: str | None) -> None:
+def check_command(command: str | None, named: str = "on_event") -> None:
     """Find out before the run that the command can be started; where there is one, and it is not empty.
+
+    Args:
+        command: as a shell would read it.
+        named: the setting or option that it comes from.
 
     Raises:
         ConfigError: its quotes do not match, or there is no such program.
@@ -44,15 +48,13 @@ def check_command(command: str | None) -> None:
         program = shlex.split(command)[0]
     except ValueError as wrong:
         raise ConfigError(
-            f"on_event = {shown(command)}: cannot be read as a command ({wrong}). Close the quotes"
+            f"{named} = {shown(command)}: cannot be read as a command ({wrong}). Close the quotes"
         ) from wrong
     except IndexError as nothing:
-        raise ConfigError(
-            f"on_event = {shown(command)}: names no program. Give a command, or leave it out"
-        ) from nothing
+        raise ConfigError(f"{named} = {shown(command)}: names no program. Give a command, or leave it out") from nothing
     if shutil.which(program) is None:
         raise ConfigError(
-            f"on_event = {shown(command)}: there is no program {shown(program)} that can be started. Give its path, or "
+            f"{named} = {shown(command)}: there is no program {shown(program)} that can be started. Give its path, or "
             "make it executable; pipes and variables need a shell: sh -c '...'"
         )
 
@@ -60,15 +62,16 @@ def check_command(command: str | None) -> None:
 class EventCommand:
     """Listens for a run, and runs the command."""
 
-    def __init__(self, command: str, say: Say) -> None:
+    def __init__(self, command: str, say: Say, named: str = "--on-event") -> None:
         """Start the thread.
 
         Args:
             command: as a shell would read it, but run without one.
             say: shows a line; called by the thread that tells of events.
+            named: the option that it comes from.
         """
         self._call = _Call(shlex.split(command))
-        self._queue = BackgroundSink("--on-event", self._opened, say, unit="event", grace=GRACE_SECONDS)
+        self._queue = BackgroundSink(named, self._opened, say, unit="event", grace=GRACE_SECONDS)
         self._told = 0
 
     def hear(self, event: Event) -> None:

@@ -1,5 +1,6 @@
 """What is said of two saved results: bytes by owner, and what a build may let pass."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -113,13 +114,18 @@ for _ in range(160):
 
 
 def test_a_service_is_told_of_while_it_runs_and_two_results_are_compared(tmp_path: Path, watched: Watched) -> None:
-    ran = watched(SERVICE, options=("--every", "2s", "--out", "told.txt", "--fail-if-grows", "1KiB/second"))
+    heard = tmp_path / "heard.jsonl"
+    herald = ("--on-finding", f"sh -c 'cat >> {heard}'")
+    options = ("--every", "2s", "--out", "told.txt", "--fail-if-grows", "1KiB/second", *herald)
+    ran = watched(SERVICE, options=options)
     assert ran.code == 1
     assert "more than allowed: it grew by" in ran.stderr
     reports = (tmp_path / "told.txt").read_text()
     assert reports.count("flatwater: ") >= 2
     assert reports.count("KEPT grows by") == 1, "a finding is told once, and named from then on"
     assert "KEPT grows by" in ran.stderr
+    (told,) = map(json.loads, heard.read_text().splitlines())
+    assert (told["event"], told["verdict"], told["owner"]) == ("finding", "leak", ran.summary["findings"][0]["owner"])
     line = [sys.executable, "-c", MAIN, "watch", "--against", "out.json", "out.json"]
     again = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment())
     owner = ran.summary["findings"][0]["owner"]
@@ -129,6 +135,10 @@ def test_a_service_is_told_of_while_it_runs_and_two_results_are_compared(tmp_pat
 
 
 def test_reports_need_their_interval(watched: Watched) -> None:
-    for options, words in ((("--out", "told.txt"), "--every"), (("--every", "soon"), "no" + "t a length of time")):
+    for options, words in (
+        (("--out", "told.txt"), "--every"),
+        (("--every", "soon"), "no" + "t a length of time"),
+        (("--on-finding", "no-such-program-here"), "--on-finding"),
+    ):
         ran = watched("", options=options)
         assert (ran.code, words in ran.stderr) == (2, True)

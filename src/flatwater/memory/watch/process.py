@@ -316,12 +316,13 @@ class ProcessWatch:
         return [*known, *self._follow(known)]
 
     def _read_last(self) -> None:
-        """Note what the program has at its end, if it is more than at the last reading, which may be long ago."""
+        """Note what the program has at its end, if it holds more than at the last reading, which may be long ago."""
         reading = self._reading()
         last = self._rows[-1].reading if self._rows else None
         if last is None or self._pace is None or self._monitor.tracing:
             return
-        if reading.step > last.step and reading.resident > last.resident + last.material:
+        more = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
+        if reading.step > last.step and more > last.material:  # what was freed as it ended is no growth
             self._keep(reading, monotonic() - self._pace.began)
 
     def _without_reached(self, known: list[Finding]) -> list[Finding]:

@@ -11,6 +11,8 @@ from flatwater.memory.watch.outcome import Outcome, shares_of
 from flatwater.units import format_bytes, format_duration
 
 OWNING = SHIPPED.owning
+FEW_SECONDS = 5.0
+"""CPU seconds of the watch from which on they are told as a part of the program's."""
 TOLD_SHARE = 0.02
 """Of the growth, from which on freed memory and files are told apart from the findings."""
 
@@ -72,6 +74,12 @@ def head_of(summary: dict[str, Any]) -> list[str]:
     if findings and rest >= TOLD_SHARE:
         parts = f"{found:.0%} found, {rest:.0%} freed memory and files"
     grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
-    cost = summary["cost"]
-    counts = f"{told} · {ran} · {grown} · cost {cost['cpu_share']:.1%} CPU, {format_bytes(cost['bytes'])}"
+    counts = f"{told} · {ran} · {grown} · cost {_cost(summary['cost'])}"
     return [f"flatwater: {findings[0].briefly()}", counts] if findings else [f"flatwater: {counts}"]
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    """CPU time as a part of the program's, or in seconds where these are few: most of a program that only waits."""
+    seconds = cost["cpu_share"] * cost["cpu_seconds"]
+    time = f"{cost['cpu_share']:.1%} CPU" if seconds >= FEW_SECONDS else f"{seconds:.1f} CPU s"
+    return f"{time}, {format_bytes(cost['bytes'])}"
