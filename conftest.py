@@ -7,6 +7,7 @@ is the repository's.
 import builtins
 import os
 import shutil
+import sys
 import tempfile
 from doctest import ELLIPSIS
 from pathlib import Path
@@ -17,11 +18,12 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 ADDED = "PYTEST_ADDOPTS"
 """Pages start pytest in their own folder, without pyproject.toml, which leaves importnb's plugin out."""
+NAMES = ("XDG_CACHE_HOME", ADDED)
 
 
 def enter_empty_folder(namespace: dict[str, Any]) -> None:
     """Pages write files as a reader would, into the current folder; nothing of them stays."""
-    namespace["left"] = {"cwd": Path.cwd(), "env": {name: os.environ.get(name) for name in ("XDG_CACHE_HOME", ADDED)}}
+    namespace["left"] = {"cwd": Path.cwd(), "env": {name: os.environ.get(name) for name in NAMES}, "path": [*sys.path]}
     namespace["left"]["folder"] = tempfile.mkdtemp(prefix="flatwater-page-")
     os.chdir(namespace["left"]["folder"])
     os.environ["XDG_CACHE_HOME"] = str(Path.cwd() / ".cache")
@@ -31,9 +33,17 @@ def enter_empty_folder(namespace: dict[str, Any]) -> None:
 
 
 def leave_folder(namespace: dict[str, Any]) -> None:
-    """Go back, remove it, and drop what the page held: its names live as long as pytest does, and `_` in `builtins`."""
+    """Go back, remove it, and drop what the page held: its names live as long as pytest does, and `_` in `builtins`.
+
+    Its modules go as well: another page may write one of the same name.
+    """
     left = namespace["left"]
     os.chdir(left["cwd"])
+    sys.path[:] = left["path"]
+    sys.path_importer_cache.pop(".", None)  # Python keeps the folder that it was
+    for name, module in [*sys.modules.items()]:
+        if Path(getattr(module, "__file__", None) or "/").resolve().is_relative_to(Path(left["folder"]).resolve()):
+            del sys.modules[name]
     for name, value in left["env"].items():
         os.environ.pop(name)
         if value is not None:

@@ -1,8 +1,7 @@
 """An algorithm of one's own, whole: actors learn the actions that were rewarded (reward-weighted regression)."""
 
 from collections.abc import Sequence
-from dataclasses import field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -23,31 +22,25 @@ from flatwater.algorithms.api import (
     free,
     gradients,
 )
-from flatwater.algorithms.config import LearnerConfig
+from flatwater.algorithms.config import AlgorithmConfig, Settings
 from flatwater.config.bounds import Count, Rate
 from flatwater.config.declare import config
 from flatwater.nets.stack import views
-from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.recipes.erl.recipe import ERL
 
 
-@config(table="learner.regression")
-class RegressionConfig:
+@config(table="learner.own")
+class RegressionConfig(Settings):
     """Actions that were rewarded, learnt by heart."""
 
-    algorithm: ClassVar[str] = "regression:REGRESSION"
-    replays: ClassVar[bool] = True
     noisy: ClassVar[bool] = True
 
     lr: Rate = 1e-3
     """Learning rate."""
     updates: Count = 2
-    """Updates of each member in a round."""
     batch_size: Count = 8
-    """Transitions of each member in one micro-batch."""
 
 
-def build(_config: LearnerConfig, nets: Networks, setting: Setting) -> Members:
+def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
     return Members(
         actor=setting.rows("actor", nets.actor.layout),
         actor_adam=setting.adam(nets.actor.layout.size),
@@ -57,7 +50,7 @@ def build(_config: LearnerConfig, nets: Networks, setting: Setting) -> Members:
     )
 
 
-def make_update(config: LearnerConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
+def make_update(config: AlgorithmConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
     count, adam, layout = len(members.tally.skipped), members.actor_adam, nets.actor.layout
     step_ = bind_step(members.actor[:count], adam, lr=config.own.lr, weight_decay=0.0, clip=1.0, groups=groups)
 
@@ -76,29 +69,8 @@ def make_update(config: LearnerConfig, nets: Networks, members: Members, groups:
     return update_
 
 
-def explorer(_config: LearnerConfig, _members: Members, spread: Spread) -> Explorer:
+def explorer(_config: AlgorithmConfig, _members: Members, spread: Spread) -> Explorer:
     return lambda actor, params, obs, rng: spread(actor(params, obs), 0.2, rng)
 
 
-REGRESSION = Algorithm(build, make_update, explorer)
-
-
-@config(table="learner")
-class OwnLearnerConfig(LearnerConfig):
-    """With one more algorithm."""
-
-    algorithm: Literal["hindsight", "ddpg", "td3", "sac", "regression"] = "regression"  # type: ignore[assignment]
-    regression: RegressionConfig = field(default_factory=RegressionConfig)
-
-
-@config
-class OwnRunConfig(ErlRunConfig):
-    """A run that may learn so."""
-
-    trainer: Literal["regression:OWN"] = "regression:OWN"  # type: ignore[assignment]
-
-    learner: OwnLearnerConfig = field(default_factory=OwnLearnerConfig)
-
-
-OWN = replace(ERL, config=OwnRunConfig)
-"""The recipe `erl` with one more algorithm."""
+REGRESSION = Algorithm(build, make_update, explorer, settings=RegressionConfig)

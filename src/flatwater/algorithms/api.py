@@ -6,7 +6,6 @@ The rows of a network have one row for each member and `extra` rows more, for th
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -14,8 +13,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, Span, build_adam
-from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.algorithms.config import ALGORITHMS, AlgorithmConfig, Settings
+from flatwater.errors import ConfigError
+from flatwater.imported import find_object
 from flatwater.nets.stack import Layout, Params, init_
+from flatwater.printable import shown
 from flatwater.state.random import stream
 from flatwater.state.tree import state
 
@@ -161,27 +163,92 @@ def perturb(action: Tensor, scale: Tensor | float, rng: torch.Generator) -> Tens
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm, as those who train a population know it: its configuration names this value."""
+    """An algorithm, as those who train a population know it: a configuration names this value."""
 
-    build: Callable[[AlgorithmConfig, Networks, Setting], Members]
-    """Allocates a population whole."""
-    make_update: Callable[[AlgorithmConfig, Networks, Any, Sequence[Span]], Update]
+    build: Callable[[Any, Networks, Setting], Members]
+    """Allocates a population whole; its first argument is the `AlgorithmConfig`, of which `own` are its settings."""
+    make_update: Callable[[Any, Networks, Any, Sequence[Span]], Update]
     """Binds an update to a population's storage; members are trained in these groups, whose batches stand in memory
     one after the other. A member's update is the same in any group and beside any other members."""
-    explorer: Callable[[AlgorithmConfig, Any, Spread], Explorer]
+    explorer: Callable[[Any, Any, Spread], Explorer]
     """How a population plays where it learns from what it plays."""
-    numbers: Callable[[AlgorithmConfig, Any], Mapping[str, float]] = lambda _config, _members: {}
+    numbers: Callable[[Any, Any], Mapping[str, float]] = lambda _config, _members: {}
     """Named numbers of the round besides the tally's."""
     gaussian: bool = False
     """Whether the actor must give a distribution (`sac.GaussianActor`), and not only an action."""
+    settings: type[Settings] = Settings
+    """The class of its settings. Those of an algorithm that is listed by name stand with each recipe that offers it."""
 
 
 def find_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """The algorithm that the configuration chooses."""
-    module, _, name = type(config.own).algorithm.partition(":")
-    found = getattr(import_module(module), name)
-    assert isinstance(found, Algorithm)  # noqa: S101  (for the type checker)
+    """The algorithm that the configuration chooses.
+
+    Raises:
+        ConfigError: as of `named_algorithm`.
+    """
+    return named_algorithm(ALGORITHMS.get(config.algorithm, config.algorithm))
+
+
+def named_algorithm(where: str) -> Algorithm:
+    """The algorithm at `package.module:NAME`.
+
+    Raises:
+        ConfigError: there is none, it lacks a part, or its settings cannot be settings.
+    """
+    given = f"learner.algorithm = {shown(where)}"
+    try:
+        found = find_object(where, given=f"{given}:", wanted="package.module:NAME of an Algorithm")
+    except TypeError as wrong:
+        if not str(wrong).startswith(f"{Algorithm.__name__}.__init__()"):
+            raise
+        parts = "Algorithm(build=..., make_update=..., explorer=..., settings=...)"
+        raise ConfigError(f"{given}: {wrong}. Wanted is {parts}") from wrong
+    if not isinstance(found, Algorithm):
+        raise ConfigError(f"{given}: is of the type {type(found).__name__}; wanted is an Algorithm")
+    for name in ("build", "make_update", "explorer", "numbers"):
+        if not callable(getattr(found, name)):
+            raise ConfigError(f"{given}: its {name} is {shown(getattr(found, name))}; wanted is a function")
+    if Settings not in getattr(found.settings, "__mro__", ()):
+        wanted = f"a @config class over {Settings.__module__}.{Settings.__name__}"
+        raise ConfigError(f"{given}: its settings are {shown(found.settings)}; wanted is {wanted}")
+    try:
+        found.settings()
+    except TypeError as wrong:
+        raise ConfigError(f"{given}: its settings need a default each: {wrong}") from wrong
     return found
+
+
+def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
+    """A population, allocated whole.
+
+    Raises:
+        ConfigError: the algorithm builds something else than the members that were asked for.
+    """
+    members = algorithm.build(config, nets, setting)
+    given = f"learner.algorithm = {shown(config.algorithm)}: build"
+    if not isinstance(members, Members):
+        raise ConfigError(f"{given} gives a {type(members).__name__}; wanted are Members")
+    rows, size = setting.members + setting.extra, nets.actor.layout.size
+    wanted = [("actor", members.actor, (rows, size)), ("tally.skipped", members.tally.skipped, (setting.members,))]
+    for name, (block, adam) in members.trained.items():
+        wanted.append((f"trained[{name!r}]", block, (rows, *block.shape[1:])))
+        wanted.append((f"the gradient of trained[{name!r}]", adam.grad, (setting.members, *block.shape[1:])))
+    wanted += [(f"targets[{n}]", target, followed.shape) for n, (target, followed) in enumerate(members.targets)]
+    for name, tensor, shape in wanted:
+        if tuple(tensor.shape) != tuple(shape):
+            raise ConfigError(f"{given} gives {name} the shape {[*tensor.shape]}; wanted is {[*shape]}")
+    return members
+
+
+def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence[int]) -> None:
+    """Refuse what an algorithm's function gave, where it has another shape.
+
+    Raises:
+        ConfigError: names the function.
+    """
+    if not isinstance(made, Tensor) or tuple(made.shape) != tuple(shape):
+        found = f"a tensor {[*made.shape]}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
+        raise ConfigError(f"learner.algorithm = {shown(config.algorithm)}: {what} gives {found}; wanted is {[*shape]}")
 
 
 def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:

@@ -1,29 +1,57 @@
 """The settings of every algorithm: what all share, and a table of its own for each.
 
 They stand apart from the algorithms because the command line reads them, and must not wait for torch to be imported.
-An algorithm of your own is a file with its settings, which name its `Algorithm`, and a field for them here.
+An algorithm of your own is named by where it is, and its settings stand in the table `own`.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields, is_dataclass, replace
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.config.bounds import Bounds, Count, Number, OptionalNumber, Rate, Share, Weight
+from flatwater.config.convert import did_you_mean
 from flatwater.config.declare import config, refuse_given
-from flatwater.errors import require
+from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.errors import ConfigError, require
+from flatwater.printable import shown
 
 Noise = Annotated[float, Bounds(0, 100)]
 
+ALGORITHMS = {
+    "hindsight": "flatwater.algorithms.hindsight:HINDSIGHT",
+    "ddpg": "flatwater.algorithms.ddpg:DDPG",
+    "td3": "flatwater.algorithms.ddpg:TD3",
+    "sac": "flatwater.algorithms.sac:SAC",
+}
+"""By name: where its `Algorithm` is. Its settings stand in the table of that name."""
 
-@config(table="learner.hindsight")
-class HindsightConfig:
-    """Learning from the gain of every purchase that could have been made: for markets, which do not answer."""
 
-    algorithm: ClassVar[str] = "flatwater.algorithms.hindsight:HINDSIGHT"
-    """Where its `Algorithm` is."""
-    replays: ClassVar[bool] = False
+@config(table="learner.own")
+class Settings:
+    """What any algorithm is asked for by those who train it; each has a class over this one."""
+
+    replays: ClassVar[bool] = True
     """Whether it learns from transitions that were played, and not from what every purchase came to."""
     noisy: ClassVar[bool] = False
     """Whether noise is added to what it plays."""
+
+    updates: Count = 1
+    """Updates of each member: in a round of traders, after each step in other environments."""
+    batch_size: Count = 128
+    """Transitions of each member in one micro-batch."""
+
+    @property
+    def cycle(self) -> int:
+        """Of so many updates the last one does all that an update can do; the plan tries it out."""
+        return 1
+
+
+@config(table="learner.hindsight")
+class HindsightConfig(Settings):
+    """Learning from the gain of every purchase that could have been made: for markets, which do not answer."""
+
+    replays: ClassVar[bool] = False
 
     actor_lr: Rate = 2e-3
     """Learning rate of the actors (AdamW)."""
@@ -38,11 +66,9 @@ class HindsightConfig:
 
 
 @config(table="learner.ddpg")
-class DDPGConfig:
+class DDPGConfig(Settings):
     """Learning from what was played, with a critic: for environments that answer."""
 
-    algorithm: ClassVar[str] = "flatwater.algorithms.ddpg:DDPG"
-    replays: ClassVar[bool] = True
     noisy: ClassVar[bool] = True
 
     actor_lr: Rate = 5e-4
@@ -69,8 +95,6 @@ class DDPGConfig:
 class TD3Config(DDPGConfig):
     """DDPG with two critics of which the smaller one counts, a delayed actor, and noise on the target's actions."""
 
-    algorithm: ClassVar[str] = "flatwater.algorithms.ddpg:TD3"
-
     critic_lr: Rate = 2e-3
     """Learning rate of the critics (AdamW)."""
     policy_delay: Number = 2
@@ -80,14 +104,15 @@ class TD3Config(DDPGConfig):
     target_noise_clip: Noise = 0.5
     """Bound of that noise."""
 
+    @property
+    def cycle(self) -> int:
+        """The actor moves at every n-th update."""
+        return self.policy_delay
+
 
 @config(table="learner.sac")
-class SACConfig:
+class SACConfig(Settings):
     """Learning from what was played with a policy that is drawn from, paid for its entropy, and two critics."""
-
-    algorithm: ClassVar[str] = "flatwater.algorithms.sac:SAC"
-    replays: ClassVar[bool] = True
-    noisy: ClassVar[bool] = False
 
     actor_lr: Rate = 1e-3
     """Learning rate of the actors (AdamW)."""
@@ -134,21 +159,70 @@ class AlgorithmConfig:
         """The settings of the chosen algorithm."""
         return getattr(self, self.algorithm)
 
+    @property
+    def table(self) -> str:
+        """The field that they stand in."""
+        return "own" if ":" in self.algorithm else self.algorithm
+
     def with_own(self, **changes: Any) -> Self:  # noqa: ANN401  (fields of the algorithm's class)
         """The same with other settings of the chosen algorithm."""
-        return replace(self, **{self.algorithm: replace(self.own, **changes)})
+        return replace(self, **{self.table: replace(self.own, **changes)})
+
+    @classmethod
+    def __variant__(cls, given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
+        """The class with the table `own`, where `given` names an algorithm by where it is."""
+        name = given.get("algorithm", "")
+        return cls.of(name) if isinstance(name, str) and ":" in name else cls
+
+    @classmethod
+    def of(cls, name: str) -> "type[AlgorithmConfig]":
+        """The class with a table `own` of the settings of an algorithm.
+
+        Args:
+            name: `package.module:NAME`, where its `Algorithm` is.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        from flatwater.algorithms.api import named_algorithm  # noqa: PLC0415  (imports torch)
+
+        kind: Any = cls  # for the type checker, to which a class of frozen values has no hash
+        settings: Any = named_algorithm(name).settings
+        return _with_own(kind, name, settings)
+
+    def chosen(self, name: str) -> "AlgorithmConfig":
+        """The same with another algorithm, by any name.
+
+        Raises:
+            ConfigError: there is none, or settings were given that it does not read.
+        """
+        if name == self.algorithm or ":" not in name + self.algorithm:
+            return replace(self, algorithm=name)
+        plain, given = type(self), to_mapping(self) | {"algorithm": name}
+        if ":" in self.algorithm:
+            refuse_given(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
+            plain = next(cls for cls in plain.__mro__[1:] if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
+            given.pop("own")
+        return from_mapping(plain, given, "the command line")
 
     def __post_init__(self) -> None:
         """Only the chosen algorithm's table counts; in it, what must fit together does."""
-        for name in (f.name for f in fields(self)):
-            if name != self.algorithm and is_dataclass(getattr(self, name)):
+        tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
+        if self.table not in tables:
+            wanted = ", ".join(f'"{name}"' for name in tables)
+            raise ConfigError(
+                f"learner.algorithm = {shown(self.algorithm)}: must be one of {wanted}, or package.module:NAME of an "
+                f"algorithm of yours.{did_you_mean(self.algorithm, tables)}"
+            )
+        for name in tables:
+            if name != self.table:
                 refuse_given(
                     getattr(self, name),
                     f"learner.{name}",
                     f"with learner.algorithm = '{self.algorithm}', which does not read it. Choose learner.algorithm = "
                     f"'{name}', or leave it out",
                 )
-        own, table = self.own, f"learner.{self.algorithm}"
+        own, table = self.own, f"learner.{self.table}"
         if isinstance(own, HindsightConfig):
             require(
                 own.stretches is None or own.batch_size % own.stretches == 0,
@@ -165,13 +239,32 @@ class AlgorithmConfig:
 class LearnerConfig(AlgorithmConfig):
     """How every trader learns. The settings of one algorithm stand in the table of its name."""
 
-    algorithm: Literal["hindsight", "ddpg", "td3", "sac"] = "hindsight"
+    algorithm: str = "hindsight"
     """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
-    td3, sac: from what was played, with critics; for environments that answer."""
+    td3, sac: from what was played, with critics; for environments that answer. package.module:NAME: an algorithm of
+    yours, with its settings in the table `own`."""
     hindsight: HindsightConfig = field(default_factory=HindsightConfig)
     ddpg: DDPGConfig = field(default_factory=DDPGConfig)
     td3: TD3Config = field(default_factory=TD3Config)
     sac: SACConfig = field(default_factory=SACConfig)
+
+
+@cache
+def _with_own(cls: type[AlgorithmConfig], name: str, settings: type[Settings]) -> type[AlgorithmConfig]:
+    """The class for one algorithm of somebody's own: its name is the default, and its settings are a table."""
+
+    def reduced(self: AlgorithmConfig) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return from_mapping, (cls, to_mapping(self), "a copy")  # pickle finds no class that was made here
+
+    body = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__annotations__": {"algorithm": str, "own": settings},
+        "algorithm": name,
+        "own": field(default_factory=settings),
+        "__reduce__": reduced,
+    }
+    return config(table="learner")(type(cls.__name__, (cls,), body))
 
 
 @config

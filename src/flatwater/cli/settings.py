@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.cli.options import read_options
 from flatwater.config.toml import load_config, read_toml
 from flatwater.recipe import Recipe
@@ -24,6 +25,9 @@ class OverFile:
         file = config_option(options)
         base = load_config(cls.config_type, file) if file is not None else cls.config_type()
         settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}
+        learner, algorithm = settings.get("learner"), option_value("--learner.algorithm", options)
+        if isinstance(learner, AlgorithmConfig) and algorithm is not None and ":" in algorithm + learner.algorithm:
+            settings["learner"] = learner.chosen(algorithm)  # its settings are options as well
         return read_options(cls, program, options, cls(**settings), more=cls.help_more, later=settings)
 
     def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)

@@ -44,6 +44,12 @@ def removed_settings(cls: type[Any]) -> Mapping[str, str]:
     return found
 
 
+def variant(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
+    """The class that is built from these values: one with `__variant__` may have more settings for some of them."""
+    choose: Callable[[Mapping[str, Any]], type[Any]] | None = getattr(cls, "__variant__", None)
+    return cls if choose is None else choose(given)
+
+
 def _declared(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
     together: Callable[[object], None] | None = next(
         (vars(each)["__post_init__"] for each in cls.__mro__ if "__post_init__" in vars(each)), None

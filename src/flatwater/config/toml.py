@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from flatwater.config.bounds import check_values
 from flatwater.config.convert import did_you_mean, from_plain, in_words, to_plain
-from flatwater.config.declare import field_docs, removed_settings
+from flatwater.config.declare import field_docs, removed_settings, variant
 from flatwater.errors import ConfigError
 from flatwater.regular import read_regular
 
@@ -67,6 +67,7 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
 
 
 def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
+    cls = variant(cls, mapping)
     known = {f.name: f for f in fields(cls)}
     hints = get_type_hints(cls)
     values: dict[str, object] = {}

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from flatwater.algorithms.config import TD3Config
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.world import Spaces, World, described
 from flatwater.envs.worlds import build_world
@@ -90,8 +89,7 @@ def outline(config: EvolveRunConfig, worlds: Worlds) -> tuple[Setup, Population]
 def transients(setup: Setup, run: Population) -> dict[str, int]:
     """Bytes of tensors that each phase makes and frees again, at its highest; works on a run of the meta device."""
     learn_, own = bind_learning(setup, run), setup.config.learner.own
-    # The update that moves the actors as well holds the most.
-    run.learner.tally.updates = own.policy_delay - 1 if isinstance(own, TD3Config) else 0
+    run.learner.tally.updates = own.cycle - 1
     actors = views(run.learner.actor, setup.nets.actor.layout)
     rows = len(run.learner.actor)
     return {

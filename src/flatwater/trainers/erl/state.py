@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.api import Members, Setting
+from flatwater.algorithms.api import Members, Setting, build_members
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import Simulator, build_simulator
 from flatwater.evolution.generation import Lineage, Schedule, build_schedule, first_generation
@@ -99,7 +99,8 @@ def build_erl(setup: Setup, market: Market) -> Erl:
 
     return Erl(
         progress=Progress(),
-        learner=setup.algorithm.build(
+        learner=build_members(
+            setup.algorithm,
             config.learner,
             setup.nets,
             Setting(members=members, seed=config.seed, device=device, first=setup.share[0]),

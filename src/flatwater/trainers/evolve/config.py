@@ -86,8 +86,9 @@ class PolicySACConfig(SACConfig):
 class PolicyLearnerConfig(AlgorithmConfig):
     """How every member learns. The settings of one algorithm stand in the table of its name."""
 
-    algorithm: Literal["ddpg", "td3", "sac"] = "td3"
-    """All learn from what the whole population has played, with critics of their own."""
+    algorithm: str = "td3"
+    """ddpg, td3, sac: all learn from what the whole population has played, with critics of their own.
+    package.module:NAME: an algorithm of yours, with its settings in the table `own`."""
     weight_decay: Annotated[float, Bounds(0, 100)] = 0.0
     grad_clip: Weight = 0.0
     ddpg: PolicyDDPGConfig = field(default_factory=PolicyDDPGConfig)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.api import Draw, perturb
+from flatwater.algorithms.api import Draw, check_made, perturb
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Spaces, World
 from flatwater.nets.stack import views
@@ -85,7 +85,9 @@ class Player:
         obs = run.coming.to(device).view(config.population.size, config.population.envs, -1)
         explore = setup.algorithm.explorer(config.learner, run.learner, perturb)
         with torch.no_grad():
-            return explore(setup.nets.actor, self._actors, obs, run.generators["exploration"]).flatten(0, 1)
+            action = explore(setup.nets.actor, self._actors, obs, run.generators["exploration"])
+        check_made(config.learner, "explorer", action, (*obs.shape[:2], len(setup.spaces.actions)))
+        return action.flatten(0, 1)
 
     def _begin_(self, which: Array) -> None:
         run = self._run
@@ -112,6 +114,7 @@ def bind_learning(setup: Setup, run: Population) -> Callable[[], None]:
         drawn = draw(run.ring, shape, run.generators["replay"])
         td_error = update_([micro_batch(drawn, g) for g in range(shape[1])])
         if config.replay.prioritised and td_error is not None:
+            check_made(config.learner, "update", td_error, shape)
             set_priorities_(run.ring, drawn.index, td_error)
 
     return learn_

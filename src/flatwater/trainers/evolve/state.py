@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, find_algorithm
+from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, build_members, find_algorithm
 from flatwater.envs.world import Spaces
+from flatwater.errors import require
 from flatwater.evolution.generation import Lineage, Schedule, build_schedule, first_generation
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.ring import Ring, build_ring
@@ -93,6 +94,12 @@ class Setup:
 def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: torch.device) -> Setup:
     """The networks for what the world's agents see and do."""
     algorithm = find_algorithm(config.learner)
+    require(
+        config.learner.own.replays,
+        "learner.algorithm",
+        config.learner.algorithm,
+        "one that learns from what was played",
+    )
     (seen,), acts = spaces.obs, len(spaces.actions)
     hidden = (config.net.hidden,) * config.net.layers
     nets = Networks(MLPActor(seen, acts, hidden, drawn=algorithm.gaussian), MLPCritic(seen, acts, hidden))
@@ -118,10 +125,8 @@ def build_population(setup: Setup) -> Population:
 
     return Population(
         progress=Progress(),
-        learner=setup.algorithm.build(
-            config.learner,
-            setup.nets,
-            Setting(members=members, seed=config.seed, device=device),
+        learner=build_members(
+            setup.algorithm, config.learner, setup.nets, Setting(members=members, seed=config.seed, device=device)
         ),
         ring=build_ring(
             config.replay,
