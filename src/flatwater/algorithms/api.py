@@ -208,11 +208,12 @@ def named_algorithm(where: str) -> Algorithm:
     for name in ("build", "make_update", "explorer", "numbers"):
         if not callable(getattr(found, name)):
             raise ConfigError(f"{given}: its {name} is {shown(getattr(found, name))}; wanted is a function")
-    if Settings not in getattr(found.settings, "__mro__", ()):
+    settings: Any = found.settings
+    if not (isinstance(settings, type) and issubclass(settings, Settings)):
         wanted = f"a @config class over {Settings.__module__}.{Settings.__name__}"
-        raise ConfigError(f"{given}: its settings are {shown(found.settings)}; wanted is {wanted}")
+        raise ConfigError(f"{given}: its settings are {shown(settings)}; wanted is {wanted}")
     try:
-        found.settings()
+        settings()
     except TypeError as wrong:
         raise ConfigError(f"{given}: its settings need a default each: {wrong}") from wrong
     return found

@@ -46,8 +46,9 @@ def removed_settings(cls: type[Any]) -> Mapping[str, str]:
 
 def variant(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
     """The class that is built from these values: one with `__variant__` may have more settings for some of them."""
-    choose: Callable[[Mapping[str, Any]], type[Any]] | None = getattr(cls, "__variant__", None)
-    return cls if choose is None else choose(given)
+    has_some = any("__variant__" in vars(each) for each in cls.__mro__)
+    found: type[Any] = cls.__variant__(given) if has_some else cls
+    return found
 
 
 def _declared(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
