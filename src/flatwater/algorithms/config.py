@@ -14,6 +14,7 @@ from flatwater.config.convert import did_you_mean
 from flatwater.config.declare import config, refuse_given
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import ConfigError, require
+from flatwater.imported import import_object
 from flatwater.printable import shown
 
 Noise = Annotated[float, Bounds(0, 100)]
@@ -184,11 +185,10 @@ class AlgorithmConfig:
         Raises:
             ConfigError: there is none.
         """
-        from flatwater.algorithms.api import named_algorithm  # noqa: PLC0415  (imports torch)
-
         kind: Any = cls  # for the type checker, to which a class of frozen values has no hash
-        settings: Any = named_algorithm(name).settings
-        return _with_own(kind, name, settings)
+        # Named by where it is, as it imports torch.
+        found: Any = import_object("flatwater.algorithms.api:named_algorithm")(name)
+        return _with_own(kind, name, found.settings)
 
     def chosen(self, name: str) -> "AlgorithmConfig":
         """The same with another algorithm, by any name.
