@@ -8,19 +8,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import flatwater as fw
+from flatwater.api import configured
+from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import main
 from flatwater.cluster.asking import Worker
 from flatwater.cluster.processes import Process
 from flatwater.cluster.share import shares
 from flatwater.errors import BudgetError, ConfigError, MemoryLimitError, RunError
 from flatwater.memory.planner import Plan
-from flatwater.recipes.erl.workers import Workers
+from flatwater.recipes.erl.market import panel_of
+from flatwater.recipes.erl.workers import Assignment, Desk, Workers
+from flatwater.runs.fingerprint import versions
 
 SMALL: dict[str, Any] = {
     "panel": "synthetic:6x260",
@@ -151,6 +157,38 @@ def test_a_worker_that_is_stopped_is_replaced(
     assert killed
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_told_to_go_brings_home_what_it_has_learned(
+    alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    asked: list[str] = []
+    post = Worker.post
+    monkeypatch.setattr(Worker, "take", killed_at(random.Random(4), signal.SIGTERM, killed))
+    monkeypatch.setattr(Worker, "post", lambda worker, name, *given: (asked.append(name), post(worker, name, *given)))
+    assert_same(alone("hindsight"), trained("hindsight", tmp_path / "run", workers=2))
+    assert killed
+    assert asked.count("learn") == 2 * 10 * SMALL["rounds"], "no update is computed twice"
+    assert asked.count("load") > 2 * SMALL["rounds"], "others took their place"
+
+
+def test_a_notice_goes_out_with_the_next_answer_and_another_process_takes_the_place() -> None:
+    prepared: list[int] = []
+    worker = Worker(0, "collections:deque", (), prepare=lambda each: prepared.append(each.number), open_desk=Process)
+    worker.take()
+    assert worker.private > 1 << 20
+    first = worker.pid
+    assert first is not None
+    assert not worker.leaves
+    os.kill(first, signal.SIGTERM)
+    assert worker.ask("count", 1) == 0, "it answers all the same"
+    assert worker.leaves
+    worker.renew_()
+    assert worker.pid != first
+    assert (prepared, worker.leaves, worker.ask("count", 1)) == ([0], False, 0)
+    worker.close()
+
+
 def test_workers_map_one_market_and_are_gone_when_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     files: list[set[str]] = []
@@ -223,6 +261,40 @@ def test_what_workers_cannot_do_is_refused(changes: dict[str, Any], told: str, t
     with pytest.raises(ConfigError) as refused:
         fw.train("erl", run=tmp_path / "run", quiet=True, **(SMALL | changes | {"workers": 2}))
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("recipe", ["grow", "ppo", "teach", "evolve"])
+def test_recipes_without_workers_say_why(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", recipe, "--workers", "2"]) == 2
+    assert "--workers: this recipe computes in one process" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="cluster: this recipe computes in one process"):
+        fw.train(recipe, quiet=True, cluster="auto")
+
+
+def assignment(**changes: Any) -> Assignment:
+    config = replace(configured("erl", None, SMALL | KINDS["hindsight"]), **changes)
+    other = versions() | {"arithmetic": "VAX 12345678"}
+    return Assignment(config, (0, 2), panel_of(config).fingerprint, other)
+
+
+def test_another_arithmetic_is_refused_by_name_and_taken_where_any_machine_is() -> None:
+    with pytest.raises(RunError, match=r"other numbers .*: arithmetic VAX 12345678 in the run, .* on .*--any-"):
+        Desk(assignment())
+    assert Desk(assignment(any_machine=True)).arithmetic() == versions()["arithmetic"]
+
+
+@pytest.mark.slow
+def test_a_worker_on_another_processor_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "default" if torch.backends.cpu.get_cpu_capability() == "AVX2" else "avx2"
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", other)  # torch has read it in this process, and will in a worker's
+    with pytest.raises(RunError, match=f"(?i)worker 0 failed.*arithmetic .* in the run, {other} "):
+        trained("hindsight", tmp_path / "refused", workers=2, rounds=1)
+    run = trained("hindsight", tmp_path / "taken", workers=2, rounds=1, any_machine=True)
+    assert len(list_checkpoints(run / "checkpoints")[-1].facts["machines"]) == 2
+    assert main(["resume", str(run), "--rounds", "2", "--workers", "1"]) == 0
+    assert len(list_checkpoints(run / "checkpoints")[-1].facts["machines"]) == 2, "once and for all"
+    assert main(["report", str(run)]) == 0
+    assert "computed with several arithmetics" in (run / "report.html").read_text()
 
 
 @pytest.mark.parametrize(("count", "workers"), [(1, 4), (4, 1), (5, 2), (7, 3), (3, 3)])

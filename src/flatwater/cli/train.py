@@ -66,6 +66,8 @@ class Resume(ShownRun):
     cluster: str | None = None
     """Ray cluster whose machines the workers compute on from here on, as for `train erl`; "" for none. Left out: as it
     was started."""
+    any_machine: bool | None = None
+    """Whether workers of another arithmetic are taken from here on. Left out: as it was started."""
     tag: tuple[str, ...] | None = None
     """Words by which `flatwater runs --tag` finds the run. Left out: as it was started."""
     on_event: str | None = None
@@ -81,7 +83,8 @@ class Resume(ShownRun):
         from flatwater.rundir.listing import newest_run
         from flatwater.runs.session import resume
 
-        names = ("rounds", "budget", "mirror", "trackers", "workers", "cluster", "tag", "on_event", "panel")
+        names = ["rounds", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
+        names += ["workers", "cluster", "any_machine"]
         changes = {name: getattr(self, name) for name in names}
         more = () if self.rounds is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run

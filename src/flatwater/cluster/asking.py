@@ -81,6 +81,10 @@ class Worker:
         self._preparing, self._deaths = False, 0
         self.wire = 0
         """Bytes of questions and answers so far."""
+        self.private = 0
+        """Bytes in RAM that its process had for itself alone at its last answer, wherever it is."""
+        self.leaves = False
+        """Whether its process was told to end (SIGTERM): another takes its place once what it knows is at home."""
         self._start_()
 
     @property
@@ -126,12 +130,19 @@ class Worker:
         self.post(name, *given)
         return self.take()
 
+    def renew_(self) -> None:
+        """Another process takes its place. No answer may be outstanding."""
+        self.close()
+        self._start_()
+        self.take()
+        self._prepare(self)
+
     def close(self) -> None:
         """End the worker."""
         self._desk.close()
 
     def _start_(self) -> None:
-        self._desk = self._open_desk()
+        self._desk, self.private, self.leaves = self._open_desk(), 0, False
         self._post(self._begin)
 
     def _post(self, message: bytes) -> None:
@@ -143,7 +154,8 @@ class Worker:
     def _answer(self) -> Any:  # noqa: ANN401
         answer = self._desk.receive()
         self.wire += len(answer)
-        return pickle.loads(answer)  # noqa: S301  (from our own worker)
+        kind, said, self.private, self.leaves = pickle.loads(answer)  # noqa: S301  (from our own worker)
+        return kind, said
 
     def _replace_(self) -> None:
         """Start another, tell it what the dead one knew, and ask it what that one had not answered."""

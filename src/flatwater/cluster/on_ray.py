@@ -20,6 +20,7 @@ from ray.exceptions import (
     ObjectLostError,
     OutOfMemoryError,
     RayActorError,
+    RayError,
     RaySystemError,
     WorkerCrashedError,
 )
@@ -34,6 +35,8 @@ AUTO = "auto"
 """The cluster that this machine belongs to."""
 ANSWER_SECONDS = 10.0
 """How long an address may take to answer."""
+LOOK_SECONDS = 10.0
+"""After how long is looked at an actor that has not answered; at the second look one that stands still is ended."""
 PLACED_SECONDS = 300.0
 """How long a worker may wait for a place in the cluster."""
 _LOST = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
@@ -193,7 +196,11 @@ class Actor:
         try:
             if self._placed is None:
                 self._placed = ray.get(self._where, timeout=PLACED_SECONDS)
-            answer: bytes = ray.get(self._asked.popleft())
+            asked = self._asked.popleft()
+            still = False
+            while not ray.wait([asked], timeout=LOOK_SECONDS)[0]:
+                still = self._stands_still(kill=still)
+            answer: bytes = ray.get(asked)
         except GetTimeoutError as wrong:
             raise RunError(
                 f"the cluster had no place for a worker in {PLACED_SECONDS:.0f} s. What it has: "
@@ -203,6 +210,18 @@ class Actor:
             self.ended = str(lost).splitlines()[0]
             raise EOFError(self.ended) from lost
         return answer
+
+    def _stands_still(self, *, kill: bool) -> bool:
+        """Whether a signal has stopped the process, as its node says; one that is to be killed then is."""
+        assert self._placed is not None  # noqa: S101  (it was asked)
+        identity, pid = self._placed
+        with suppress(RayError):  # its node is gone: Ray says so of the actor as well
+            node = next((each for each in nodes() if each.identity == identity), None)
+            if node and ask_node(node, "flatwater.memory.probes.proc:stands_still", pid):
+                if kill:
+                    ask_node(node, "os:kill", pid, int(signal.SIGKILL))
+                return True
+        return False
 
     def close(self) -> None:
         """End the actor."""

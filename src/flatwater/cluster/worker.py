@@ -16,7 +16,6 @@ from flatwater.memory.probes.proc import counters_of
 
 LEFT_TO_THE_RUN = (
     signal.SIGINT,
-    signal.SIGTERM,
     signal.SIGHUP,
     signal.SIGQUIT,
     signal.SIGUSR1,
@@ -51,11 +50,16 @@ class Answers:
     """What a worker says: the first question makes an object, whose methods answer all others."""
 
     def __init__(self) -> None:
-        """Nothing is made yet."""
+        """Nothing is made yet. SIGTERM, the notice of a machine that is taken away, goes out with the next answer."""
         self._desk: object = None
+        self._leaves = False
+        signal.signal(signal.SIGTERM, self._leave_)
+
+    def _leave_(self, *_: object) -> None:
+        self._leaves = True
 
     def to(self, message: bytes) -> bytes:
-        """One question, and the answer: what came of it, or what went wrong."""
+        """One question, and the answer: what came of it or went wrong, what this process has, whether it leaves."""
         name, given = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
         try:
             if name == "__init__":
@@ -66,10 +70,11 @@ class Answers:
                 self._desk, answer = make(made_of), None
             else:
                 answer = getattr(self._desk, name)(*given)
-            said = ("done", answer)
+            kind = "done"
         except Exception as fault:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
-            said = (NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc())
-        return pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL)
+            kind, answer = NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc()
+        private = counters_of("/proc/self/status")["RssAnon"]
+        return pickle.dumps((kind, answer, private, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def serve(pipe: Connection) -> None:

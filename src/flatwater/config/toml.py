@@ -76,6 +76,8 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
         if name in removed_settings(cls):
             raise ConfigError(f"{dotted}: is no longer a setting. {removed_settings(cls)[name]}")
         if name not in known:
+            if reason := getattr(cls, "absent", {}).get(name):
+                raise ConfigError(f"{dotted}: {reason}")
             below = ", ".join(f"{path}.{table}.{name}".lstrip(".") for table in known if name in _names(hints[table]))
             hint = f" There is {below}." if below else did_you_mean(name, list(known))
             hint = hint or f" Known here: {', '.join(known)}."

@@ -80,6 +80,10 @@ def _subtitle(run: RunRecords) -> str:
     said.append(f"seed {run.config.get('seed', '?')}")
     if isinstance(versions, dict):
         said.append(", ".join(f"{name} {version}" for name, version in versions.items()))
+    if isinstance(machines := facts.get("machines"), list):
+        said.append(
+            f"computed with several arithmetics ({', '.join(map(str, machines))}): not bit-equal to one machine"
+        )
     return " · ".join(said)
 
 

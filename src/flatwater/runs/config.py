@@ -32,6 +32,13 @@ class RunConfig:
         )
     )
     """Settings that may change between a checkpoint and its continuation: they alter no number."""
+    absent: ClassVar = dict.fromkeys(
+        ("workers", "cluster", "any_machine"),
+        "this recipe computes in one process: workers share the members of a population of traders (`train erl`). "
+        "With PPO one policy learns, and its updates follow each other in milliseconds, for which workers would wait. "
+        "Several runs at once gain more: flatwater sweep --at-once N",
+    )
+    """Why a recipe that lacks one of these settings does."""
 
     trainer: str = ""
     """What the run trains: the name of its recipe, by which `flatwater resume` finds it."""

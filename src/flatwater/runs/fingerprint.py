@@ -1,7 +1,7 @@
 """What must be the same where a checkpoint is continued, and what its numbers depend on besides."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -26,8 +26,22 @@ def versions() -> dict[str, str]:
         "flatwater": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "arithmetic": arithmetic(),
+        ARITHMETIC: arithmetic(),
     }
+
+
+def machines_of(saved: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The arithmetics that a run was computed with.
+
+    Args:
+        saved: facts of checkpoints; those of other versions may say less.
+    """
+    found: set[str] = set()
+    for each in saved:
+        own, others = each.get("versions"), each.get("machines")
+        found |= {str(own[ARITHMETIC])} if isinstance(own, Mapping) and own.get(ARITHMETIC) else set()
+        found |= {str(name) for name in others} if isinstance(others, list) else set()
+    return found
 
 
 @cache
@@ -45,17 +59,25 @@ def arithmetic() -> str:
     return f"{torch.backends.cpu.get_cpu_capability()} {sha256(sums.numpy().tobytes()).hexdigest()[:8]}"
 
 
-def changes(saved: object) -> list[str]:
+ARITHMETIC = "arithmetic"
+
+
+def changes(
+    saved: object, *, then: str = "when it was saved", here: str = "now", apart: Collection[str] = ()
+) -> list[str]:
     """What the numbers depend on and is another now, a line each: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
     Args:
         saved: `versions` of a checkpoint; an older one may say less, and one that was made by hand anything.
+        then: when, or where, those are from.
+        here: the same of this process.
+        apart: names that may be others.
     """
     if not isinstance(saved, Mapping):
         return [f"versions {saved!r} when it was saved"]
     now = versions()
     return [
-        f"{name} {saved[name]} when it was saved, {now[name]} now"
+        f"{name} {saved[name]} {then}, {now[name]} {here}"
         for name in now
-        if saved.get(name) not in (None, now[name])
+        if name not in apart and saved.get(name) not in (None, now[name])
     ]

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from rich.text import Text
 
+from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.ledger import Effort
@@ -28,7 +29,7 @@ from flatwater.rundir.events import Voice
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.statements import headline
 from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
-from flatwater.runs.fingerprint import facts, versions
+from flatwater.runs.fingerprint import arithmetic, facts, machines_of, versions
 from flatwater.runs.machine import release_freed_memory
 from flatwater.runs.profiling import Profiler
 from flatwater.runs.run import Run
@@ -166,6 +167,8 @@ class Recorder:
     """Where the folder was when that was last looked at."""
     profiler: Profiler | None = None
     """Records rounds that the user wants recorded."""
+    machines: set[str] = field(default_factory=set)
+    """Arithmetics that the run was computed with, since its beginning."""
     heard: bool = False
     """Whether the signal that ends the run was told of."""
 
@@ -301,6 +304,9 @@ class Recorder:
         progress = trainer.progress
         done = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
         known: dict[str, Any] = facts(self.composed) | {"versions": versions()}
+        self.machines |= {arithmetic(), *self.composed.machines()}
+        if len(self.machines) > 1:
+            known["machines"] = sorted(self.machines)
         saved = save_checkpoint(
             self.folder.checkpoints,
             trainer.run,
@@ -367,6 +373,7 @@ def build_watcher(
             ledger=open_(folder.ledger),
             findings=open_(folder.findings),
             on_round=on_round,
+            machines=machines_of([saved.facts for saved in list_checkpoints(folder.checkpoints)[-1:]]),
             efforts=Efforts(cuda_event if composed.device.type == "cuda" else None),
         )
         opened.pop_all()  # all are open: from here on `close` closes them

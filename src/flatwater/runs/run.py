@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,10 @@ class Run(ABC):
     def elsewhere(self) -> int:
         """Bytes of RAM that other processes which compute for the run have for themselves."""
         return 0
+
+    def machines(self) -> Collection[str]:
+        """Arithmetics (`runs.fingerprint`) of those processes, where they may be others than this one's."""
+        return ()
 
     def close(self) -> None:  # noqa: B027  (most runs hold nothing else)
         """Let go of what the run computed on besides this process."""

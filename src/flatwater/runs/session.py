@@ -150,7 +150,8 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
     }
     known = {field.name for field in fields(config)}
     if strange := [name for name in given if name not in known]:
-        raise ConfigError(f"--{strange[0]}: a run of `flatwater train {config.trainer}` has no such setting")
+        reason = config.absent.get(strange[0], f"a run of `flatwater train {config.trainer}` has no such setting")
+        raise ConfigError(f"--{strange[0].replace('_', '-')}: {reason}")
     return replace(config, **given)
 
 

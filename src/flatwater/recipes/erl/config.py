@@ -13,7 +13,7 @@ from flatwater.trainers.erl.config import ErlConfig, replay_capacity
 class ErlRunConfig(RunConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
-    open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "from_run", "benchmark"}
+    open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "any_machine", "from_run", "benchmark"}
 
     trainer: Literal["erl"] = "erl"
     """What the run trains, so that `flatwater resume` knows."""
@@ -29,6 +29,9 @@ class ErlRunConfig(RunConfig, ErlConfig):
     cluster: str | None = None
     """Ray cluster whose machines the workers compute on: auto for the one that this machine belongs to, or its address.
     Needs the extra `ray`. Left out: this machine."""
+    any_machine: bool = False
+    """Take workers on processors whose arithmetic is another than here. The run is then not the same, bit for bit, as
+    in one process, and its checkpoints and report name the arithmetics that it was computed with."""
     panel: str | None = None
     """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the panel that comes with
     Flatwater."""

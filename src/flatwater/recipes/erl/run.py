@@ -1,6 +1,6 @@
 """From a configuration to a trainer of traders: panel, market, networks, state, phases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,10 @@ class ErlRun(Run):
     def elsewhere(self) -> int:
         """Of the workers."""
         return private_bytes(self.trainer.crew.pids)
+
+    def machines(self) -> Collection[str]:
+        """Of the workers."""
+        return self.trainer.crew.machines
 
     def close(self) -> None:
         """The workers."""

@@ -4,6 +4,7 @@ The state tree in the run's own process is the run. A worker keeps copies: its m
 market. They are sent when they have changed, so a worker may die at any moment and another continues in its place.
 """
 
+import platform
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from flatwater.errors import ConfigError, RunError
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.replay.rows import RowReplay, Transitions
-from flatwater.runs.fingerprint import changes, versions
+from flatwater.runs.fingerprint import ARITHMETIC, arithmetic, changes, versions
 from flatwater.state.tree import leaves
 from flatwater.trainers.erl.learn import learning
 from flatwater.trainers.erl.setup import Setup, build_setup
@@ -62,12 +63,20 @@ class Desk:
         panel, here = panel_of(given.config), torch.device("cpu")
         if panel.fingerprint != given.fingerprint:
             raise RunError(f"the panel {given.config.panel} is another one than when the run began")
-        if others := changes(given.versions):
-            raise RunError(f"a worker would compute other numbers than the run: {'; '.join(others)}")
+        apart = (ARITHMETIC,) if given.config.any_machine else ()
+        if others := changes(given.versions, then="in the run", here=f"on {platform.node()}", apart=apart):
+            raise RunError(
+                f"a worker would compute other numbers than the run: {'; '.join(others)}. Use machines of one kind "
+                "with the same versions; with --any-machine another arithmetic is taken, and last bits are others."
+            )
         ground = market_of(given.config, panel, here)
         self._setup = build_setup(given.config, ground.market, ground.splits, here, given.share)
         self._run = build_erl(self._setup, ground.market)
         self._learning = learning(self._setup, self._run)
+
+    def arithmetic(self) -> str:
+        """Of the machine."""
+        return arithmetic()
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
         """The share's rows are these."""
@@ -140,6 +149,8 @@ class Workers:
         self._appended = [0] * len(dealt)
         self._learned: list[np.ndarray | None] = []
         self._asked: deque[tuple[str, int, int]] = deque()
+        self.machines: set[str] = set()
+        """Arithmetics of workers, where any is taken."""
 
     @property
     def wire(self) -> int:
@@ -150,6 +161,11 @@ class Workers:
     def pids(self) -> list[int]:
         """Of the processes now, as far as they are on this machine."""
         return [pid for worker in self._workers if (pid := worker.pid) is not None]
+
+    @property
+    def private(self) -> int:
+        """Bytes that all workers had for themselves at their last answers, on whichever machine."""
+        return sum(worker.private for worker in self._workers)
 
     def learn_(self) -> None:
         """All shares at once; draws that depend on errors wait for those of all."""
@@ -222,6 +238,12 @@ class Workers:
             self._workers = [self._worker(number) for number in range(len(self.spans))]
             for worker in self._workers:
                 worker.take()
+                self._note_(worker)
+        if any(worker.leaves for worker in self._workers):
+            self.gather_()
+            for worker in self._workers:
+                if worker.leaves:
+                    worker.renew_()
         if self._stale:
             for worker in self._workers:
                 self._load_(worker)
@@ -238,6 +260,10 @@ class Workers:
             budget=budget,
         )
 
+    def _note_(self, worker: Worker) -> None:
+        if self._config.any_machine:
+            self.machines.add(worker.ask("arithmetic"))
+
     def _ask_all(self, name: str, *given: object) -> list[Any]:
         for worker in self._workers:
             worker.post(name, *given)
@@ -246,6 +272,7 @@ class Workers:
     def _prepare_(self, worker: Worker) -> None:
         """Another process takes a dead one's place: what that one had learned since is learned again."""
         self._appended[worker.number] = 0
+        self._note_(worker)
         self._load_(worker)
         for error in self._learned:
             worker.ask("learn")

@@ -1,6 +1,6 @@
 """A crew computes the tiles of a generation: this process, or workers that do exactly the same."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from flatwater.trainers.erl.learn import Learning, learning
@@ -19,6 +19,11 @@ class Crew(Protocol):
     @property
     def pids(self) -> Sequence[int]:
         """Processes that compute besides this one."""
+
+    @property
+    def machines(self) -> Collection[str]:
+        """Arithmetics of those processes, where they may be others than this one's."""
+        ...
 
     def learn_(self) -> None:
         """Every member learns once: the next update of the generation."""
@@ -49,6 +54,11 @@ class Here:
 
     @property
     def pids(self) -> Sequence[int]:
+        """No other process computes."""
+        return ()
+
+    @property
+    def machines(self) -> Collection[str]:
         """No other process computes."""
         return ()
 
