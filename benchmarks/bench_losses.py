@@ -52,8 +52,6 @@ SMALL: dict[str, Any] = {
     "learner": {"algorithm": "td3", "td3": {"updates": 10, "batch_size": 8}},
     "replay": {"generations": 3, "warmup": 50, "prioritised": True},
 }
-ASKED = ("learn", "weigh", "rows", "weights", "train", "judge", "load", "experience", "__init__")
-"""Questions of a round, and of a worker that begins."""
 LATEST = 0.02
 """Seconds after which a worker is lost at the latest, once it is waited for."""
 NODE = "NODE"
