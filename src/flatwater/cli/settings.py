@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.cli.options import read_options
+from flatwater.config.declare import absent_settings
 from flatwater.config.toml import load_config, read_toml
 from flatwater.errors import ConfigError
 from flatwater.recipe import Recipe
@@ -23,10 +24,9 @@ class OverFile:
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
         """The options over the settings of the file that --config names."""
-        known = {field.name for field in fields(cls.config_type)}
-        for name, reason in getattr(cls.config_type, "absent", {}).items():
+        for name, reason in absent_settings(cls.config_type).items():
             option = f"--{name.replace('_', '-')}"
-            if name not in known and any(word.partition("=")[0] == option for word in options):
+            if any(word.partition("=")[0] == option for word in options):
                 raise ConfigError(f"{option}: {reason}")
         file = config_option(options)
         base = load_config(cls.config_type, file) if file is not None else cls.config_type()

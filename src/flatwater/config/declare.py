@@ -51,6 +51,13 @@ def variant(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
     return found
 
 
+def absent_settings(cls: type[Any]) -> Mapping[str, str]:
+    """Settings of others that a configuration's class does not have, though people may look for them, and why."""
+    known = {each.name for each in fields(cls)}
+    found: Mapping[str, str] = next((vars(each)["absent"] for each in cls.__mro__ if "absent" in vars(each)), {})
+    return {name: reason for name, reason in found.items() if name not in known}
+
+
 def _declared(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
     together: Callable[[object], None] | None = next(
         (vars(each)["__post_init__"] for each in cls.__mro__ if "__post_init__" in vars(each)), None

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from flatwater.config.bounds import check_values
 from flatwater.config.convert import did_you_mean, from_plain, in_words, to_plain
-from flatwater.config.declare import field_docs, removed_settings, variant
+from flatwater.config.declare import absent_settings, field_docs, removed_settings, variant
 from flatwater.errors import ConfigError
 from flatwater.regular import read_regular
 
@@ -76,7 +76,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
         if name in removed_settings(cls):
             raise ConfigError(f"{dotted}: is no longer a setting. {removed_settings(cls)[name]}")
         if name not in known:
-            if reason := getattr(cls, "absent", {}).get(name):
+            if reason := absent_settings(cls).get(name):
                 raise ConfigError(f"{dotted}: {reason}")
             below = ", ".join(f"{path}.{table}.{name}".lstrip(".") for table in known if name in _names(hints[table]))
             hint = f" There is {below}." if below else did_you_mean(name, list(known))
