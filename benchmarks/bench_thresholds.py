@@ -35,7 +35,7 @@ def settings() -> Iterator[tuple[str, Drift]]:
         now = getattr(shipped, name)
         values = [now + step for step in (-2, -1, 1, 2)] if name in COUNTS else [now * factor for factor in FACTORS]
         for value in values:
-            if value > 0 and value != now:
+            if value > 0 and value != now and (name != "fewest" or value >= shipped.blocks):
                 yield f"{name} = {value:.4g}", replace(shipped, **{name: value})
     for value in SURE:
         if value != shipped.sure:
