@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,14 +16,45 @@ LINES_OF_A_MODULE, LINES_OF_A_FUNCTION = 500, 50
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base", "manager", "managers", "handlers"}
 TITLES = ("Manager", "Handler", "Helper", "Base", "Mixin")
 
-HOT = ["nets", "rollouts", "replay", "algorithms", "evolution"]
-HOT += [f"envs/trading/{module}.py" for module in ("simulator", "market", "exits", "book", "account", "observation")]
-HOT += ["envs/growing"]
-HOT += [f"trainers/{module}.py" for module in ("grow/collect", "grow/held_out", "blocks/collect", "blocks/held_out")]
-HOT += [f"trainers/{module}.py" for module in ("erl/play", "erl/explore", "erl/learn", "erl/tile")]
-HOT += [f"trainers/{module}.py" for module in ("evolve/play", "evolve/trial")]
+COMPUTING = ("panel", "nets", "rollouts", "replay", "algorithms", "evolution", "envs", "trainers")
+COLD = {
+    **dict.fromkeys(
+        ("panel/laws.py", "panel/mapped.py", "panel/own.py", "panel/normalise.py"),
+        "a panel is read on the CPU, once a run",
+    ),
+    **dict.fromkeys(
+        ("envs/trading/gym_env.py", "envs/trading/vector_env.py", "envs/trading/spaces.py"),
+        "other people's loops give and are given NumPy's arrays, every step",
+    ),
+    **dict.fromkeys(
+        ("envs/foraging/game.py", "envs/foraging/world.py", "envs/worlds.py", "envs/wrapped/spaces.py"),
+        "a world that is on the CPU",
+    ),
+    "envs/conformance.py": "tries environments out, on the CPU",
+    "envs/trading/baselines.py": "what traders are compared with, once a run",
+    "envs/trading/orders.py": "the orders of one evening",
+    "envs/trading/yardsticks.py": "what traders are compared with, once a run",
+    "trainers/episodes.py": "episodes of a world that is on the CPU",
+}
+"""A module of the folders that compute -> why none of it stands in a hot loop on a device."""
 WAITS = {"item", "cpu", "tolist", "numpy"}
 MAY_WAIT = {
+    **dict.fromkeys(
+        (
+            "trainers/blocks/round.py::read_numbers_",
+            "trainers/erl/round.py::_episodes",
+            "trainers/erl/round.py::lineage_record",
+            "trainers/erl/round.py::read_numbers_",
+            "trainers/evolve/round.py::lineage_record",
+            "trainers/evolve/round.py::read_numbers_",
+            "trainers/grow/round.py::_training",
+            "trainers/grow/round.py::episodes_record",
+            "trainers/grow/round.py::read_numbers_",
+        ),
+        "a round's numbers are read once, when it is over",
+    ),
+    "envs/trading/results.py::_closed_trades": "the trades of an evaluation, once a run",
+    "envs/trading/results.py::trades": "the same",
     "nets/own_host.py::draw_": "once an episode: a class of the user's draws its weights in Python, host by host",
     "trainers/blocks/collect.py::__init__": "views of what lies on the CPU, bound once",
     "trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of the actions a step",
@@ -55,9 +86,14 @@ MAY_COPY = {
             "nets/actions.py::_range",
             "replay/ring.py::_storage",
             "algorithms/ppo.py::build",
+            "trainers/erl/lessons.py::build_outcomes",
+            "trainers/grow/state.py::build_setup",
+            "trainers/grow/state.py::lean_",
         ),
         "when the run is built",
     ),
+    "envs/trading/results.py::trades": "the trades of an evaluation, once a run",
+    "trainers/evolve/round.py::select_": "once a round",
     "replay/ring.py::append_": "for other people's loops: whatever an environment gave, once a step",
     "replay/ring.py::_write_": "the same",
     "algorithms/ppo.py::deal": "what was collected may lie on the CPU, where its world is: once a minibatch",
@@ -185,16 +221,20 @@ def test_nothing_is_put_in_a_drawer() -> None:
     assert not drawers
 
 
+def waits(call: ast.Call, called: str) -> bool:
+    """Whether it reads numbers of a device."""
+    return "." in called and called.rsplit(".", 1)[1] in WAITS and not call.args and not call.keywords
+
+
+def hot(kind: Callable[[ast.Call, str], bool]) -> set[str]:
+    """Where there are such calls in the folders that compute, apart from modules that are cold."""
+    paths = [path for path in SOURCE.rglob("*.py") if name(path).split("/")[0] in COMPUTING and name(path) not in COLD]
+    return {place(path, call) for path in paths for call, called in calls(tree(path)) if kind(call, called)}
+
+
 def test_hot_paths_do_not_wait_for_the_device() -> None:
     """A number that is read in the inner loop stops the device until it is there; it is read once a round."""
-    hot = [path for path in SOURCE.rglob("*.py") if name(path).startswith(tuple(HOT))]
-    waits = {
-        place(path, call)
-        for path in hot
-        for call, called in calls(tree(path))
-        if "." in called and called.rsplit(".", 1)[1] in WAITS and not call.args and not call.keywords
-    }
-    assert waits == set(MAY_WAIT)
+    assert hot(waits) == set(MAY_WAIT)
 
 
 def copies(call: ast.Call, called: str) -> bool:
@@ -202,14 +242,22 @@ def copies(call: ast.Call, called: str) -> bool:
     head, _, function = called.rpartition(".")
     if function not in COPIES or not (head or "." in called):
         return False
-    return function != "to" or not all(dotted(given).rpartition(".")[2].endswith("dtype") for given in call.args)
+    return function != "to" or not all(dotted(given).endswith(("dtype", "torch.float32")) for given in call.args)
 
 
 def test_hot_paths_do_not_copy_to_the_device() -> None:
     """The market, the networks and all that is drawn are there already; numbers are filled in, and not copied."""
-    hot = [path for path in SOURCE.rglob("*.py") if name(path).startswith(tuple(HOT))]
-    found = {place(path, call) for path in hot for call, called in calls(tree(path)) if copies(call, called)}
-    assert found == set(MAY_COPY)
+    assert hot(copies) == set(MAY_COPY)
+
+
+def test_a_module_is_cold_only_where_it_waits_or_copies() -> None:
+    found = {
+        module
+        for module in COLD
+        for call, called in calls(tree(SOURCE / module))
+        if waits(call, called) or copies(call, called)
+    }
+    assert found == set(COLD)
 
 
 def draws_globally(call: ast.Call, called: str) -> bool:

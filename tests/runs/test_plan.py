@@ -82,11 +82,11 @@ def test_a_phase_was_tried_out_and_takes_something(config: ErlRunConfig) -> None
 
 def test_a_plan_of_a_terabyte_allocates_nothing(config: ErlRunConfig) -> None:
     panel = load_panel(config.panel)
-    outline(config, panel)
+    outline(config, panel, "cpu")
     before = resident_bytes()
     learner = LearnerConfig(algorithm="ddpg")
     large = replace(config, learner=learner, replay=RowReplayConfig(generations=20_000_000, warmup=50))
-    _, run = outline(large, panel)
+    _, run = outline(large, panel, "cpu")
     assert sum(nbytes(run).values()) > 1e11
     assert resident_bytes() - before < 16 << 20
 

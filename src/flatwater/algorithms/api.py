@@ -4,7 +4,7 @@ The rows of a network have one row for each member and `extra` rows more, for th
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.config import ALGORITHMS, AlgorithmConfig, Settings
 from flatwater.errors import ConfigError
 from flatwater.imported import find_object
-from flatwater.nets.stack import Layout, Params, init_
+from flatwater.nets.stack import Layout, Params, init_, lowered
 from flatwater.printable import shown
 from flatwater.state.random import stream
 from flatwater.state.tree import state
@@ -269,9 +269,7 @@ def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batc
 
 def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextManager[object]:
     """The precision of forward passes."""
-    if device.type == "meta":  # a plan: torch knows no autocast there
-        return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16, enabled=config.autocast == "bf16")
+    return lowered(device, wanted=config.autocast == "bf16")
 
 
 def free(params: Params) -> dict[str, Tensor]:

@@ -320,6 +320,8 @@ class PPOConfig:
     little of a clipped gradient to the policy."""
     entropy_weight: Weight = 0.0
     """Weight of the policy's entropy beside PPO's loss."""
+    autocast: Literal["off", "bf16"] = "off"
+    """bf16: passes in bfloat16, to act and to learn; weights, moments and losses stay in float32."""
     compile: bool = False
     """Compile the loss and its gradient with torch.compile: slow at the start, by minutes where the sequences of a
     policy with a memory are long, then faster. Needs a C++ compiler."""

@@ -77,10 +77,10 @@ def _split(number: int, count: int, largest: int) -> tuple[int, ...] | None:
     return min(options, key=lambda split: split[0] - split[-1], default=None)
 
 
-def build_encoder(config: NetConfig, *, context: int, features: int) -> Encoder:
-    """The encoder that `config.encoder` names."""
+def build_encoder(config: NetConfig, *, context: int, features: int, room: int = 1) -> Encoder:
+    """The encoder that `config.encoder` names; `room` is how many times a CPU's chunks it may hold at a time."""
     from flatwater.nets.lstm import LstmEncoder  # noqa: PLC0415  (each encoder imports this module's kernels)
     from flatwater.nets.tcn import TcnEncoder  # noqa: PLC0415
 
     chosen: dict[str, Callable[..., Encoder]] = {"tcn": TcnEncoder, "lstm": LstmEncoder}
-    return chosen[config.encoder](kernels=kernels(context), features=features, channels=config.channels)
+    return chosen[config.encoder](kernels=kernels(context), features=features, channels=config.channels, room=room)

@@ -15,7 +15,7 @@ from flatwater.nets.stack import Params, Weight, apply_linear, linear
 
 LAYERS = 2
 CHUNK_NUMBERS = 8 << 20
-"""Numbers gathered at a time when a series of days is evaluated: 32 MiB, whatever the panel's size."""
+"""Numbers gathered at a time when a series of days is evaluated on a CPU: 32 MiB, whatever the panel's size."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class LstmEncoder:
     kernels: tuple[int, ...]
     features: int
     channels: int
+    room: int = 1
+    """How many times `CHUNK_NUMBERS` are gathered at a time."""
 
     @property
     def width(self) -> int:
@@ -66,7 +68,7 @@ class LstmEncoder:
         context = torch.Size(self.kernels).numel()
         windows = x.unfold(3, context, 1).permute(0, 1, 3, 2, 5, 4)  # [Q, S, D, N, C, F], a view
         _, s, days, n, _, f = windows.shape
-        step = max(1, CHUNK_NUMBERS // (members * s * n * context * f))
+        step = max(1, CHUNK_NUMBERS * self.room // (members * s * n * context * f))
         parts = []
         for at in range(0, days, step):
             chunk = windows[:, :, at : at + step].flatten(1, 2).expand(members, -1, -1, -1, -1)

@@ -6,6 +6,7 @@ the views.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod, sqrt
 
@@ -14,6 +15,13 @@ from torch import Tensor
 
 Params = Mapping[str, Tensor]
 """Weights by name, each [P, *shape]."""
+
+
+def lowered(device: torch.device, *, wanted: bool) -> AbstractContextManager[object]:
+    """Products in bfloat16 where that is `wanted`; a plan, on the meta device, knows no such thing."""
+    if device.type == "meta":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, enabled=wanted)
 
 
 @dataclass(frozen=True)

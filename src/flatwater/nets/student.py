@@ -14,7 +14,7 @@ from torch.nn import functional
 from flatwater.nets.actions import Actions
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.policy import FeedForwardPolicy, Outlook, RecurrentPolicy, Weights, normalise
-from flatwater.nets.stack import Layout, Weight
+from flatwater.nets.stack import Layout, Weight, lowered
 
 FIBONACCI = 2654435769
 """2^32 divided by the golden ratio (Knuth, volume 3, section 6.4): consecutive keys fall far apart."""
@@ -46,6 +46,9 @@ class Student:
     statistics: bool = False
     """Whether a vector is read by its numbers' deviations from their means so far, and not by their logarithms. The
     means are beside the weights (`build_statistics`)."""
+    lowered: bool = False
+    """Whether the policy takes products in bfloat16, whoever asks: ratios of probabilities would start away from 1
+    otherwise. What it says has the precision of what it is given to remember."""
 
     @property
     def sees_tokens(self) -> bool:
@@ -94,8 +97,9 @@ class Student:
     ) -> Choice:
         """The same of observations that are read already."""
         if isinstance(self.policy, FeedForwardPolicy):
-            return Choice(self.policy.choose(weights, read[0]), None, memory)
-        seen = self.policy(weights, read, memory, starts.unsqueeze(0))
+            with lowered(memory.device, wanted=self.lowered):
+                return Choice(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
+        seen = self._seen(weights, read, memory, starts.unsqueeze(0))
         return Choice(seen.logits[0], seen.value[0], seen.memory)
 
     def __call__(
@@ -106,7 +110,12 @@ class Student:
         starts: Bool[Tensor, "T B"],
     ) -> Outlook:
         """T steps in order, as of `RecurrentPolicy`, of observations [T, B, *obs]."""
-        return self.policy(weights, self.read(weights, obs), memory, starts)
+        return self._seen(weights, self.read(weights, obs), memory, starts)
+
+    def _seen(self, weights: Weights, read: Tensor, memory: Float[Tensor, "2 B M"], starts: Tensor) -> Outlook:
+        with lowered(memory.device, wanted=self.lowered):
+            seen = self.policy(weights, read, memory, starts)
+        return Outlook(*(each.to(memory.dtype) for each in (seen.logits, seen.value, seen.memory)))
 
 
 def rows_of(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tensor, "*N K"]:

@@ -20,7 +20,7 @@ from flatwater.nets.stack import Params, Weight, apply_linear, linear
 from flatwater.nets.taps import neighbours, patches
 
 CHUNK_NUMBERS = 2 << 20
-"""Numbers of one layer held at a time when a series of days is evaluated: 8 MiB, whatever the panel's size."""
+"""Numbers of one layer held at a time when a series of days is evaluated on a CPU: 8 MiB, whatever the panel's size."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class TcnEncoder:
     kernels: tuple[int, ...]
     features: int
     channels: int
+    room: int = 1
+    """How many times `CHUNK_NUMBERS` are held at a time."""
 
     @property
     def width(self) -> int:
@@ -53,7 +55,7 @@ class TcnEncoder:
         """Every day of each slice, each computed once; columns in chunks of bounded size."""
         members = len(params["encoder.0.bias"])
         _, s, n, length, _ = x.shape
-        step = max(1, CHUNK_NUMBERS // (members * s * self._numbers(length)))
+        step = max(1, CHUNK_NUMBERS * self.room // (members * s * self._numbers(length)))
         parts = [self._days(params, x[:, :, at : at + step]) for at in range(0, n, step)]
         return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
 

@@ -232,6 +232,7 @@ def build_trader(
     account: bool,
     threshold: float = 0.0,
     gaussian: bool = False,
+    room: int = 1,
 ) -> tuple[TraderActor, TraderCritic]:
     """Actor and critic for a panel.
 
@@ -244,8 +245,9 @@ def build_trader(
         account: whether the observation has the account block.
         threshold: coefficient, in [-1, 1], from which the environment buys.
         gaussian: whether actions can be drawn from the actor.
+        room: how many times a CPU's chunks of days may be encoded at a time.
     """
-    encoder = build_encoder(config, context=context, features=features)
+    encoder = build_encoder(config, context=context, features=features, room=room)
     heads = config.attention_heads
     bought = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
     watched = bought.argsort(stable=True)[: columns - len(investable)]

@@ -1,6 +1,7 @@
 """The laws of a round of teaching: resumable at every step, nothing moves, what is stored is what was executed."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from flatwater.envs.world import PADDING, Array
 from flatwater.envs.worlds import RandomTeacher
 from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.nets.stack import views
-from flatwater.nets.student import rows_of
+from flatwater.nets.student import Student, rows_of
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.collect import HELD_OUT, ask_
@@ -300,3 +301,33 @@ def test_what_waits_to_be_played_again_does_nothing_illegal() -> None:
         actions = np.zeros((envs, 1), np.int64)
         RandomTeacher(world, rng).step_batch(obs, actions, legal)  # type: ignore[arg-type]
         ended = step_(world, episodes, actions, obs, outcome, legal=legal)  # type: ignore[arg-type]
+
+
+def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(built: Built, trained: Trained) -> None:
+    lowered = {"learner": {"autocast": "bf16"}}
+    exact, _ = trained(2)
+    whole, told = trained(2, lowered)
+    assert differing(saved(whole.run), saved(exact.run)) != []
+    assert whole.run.learner.block.dtype == whole.run.rollout["log_prob"].dtype == torch.float32
+    assert whole.run.learner.block.isfinite().all()
+    assert told[0]["train/skipped"] == 0
+    stopped, other = built(lowered), built(lowered)
+    assert not train_(stopped, 2, Silent(17))
+    restore_(other.run, saved(stopped.run))
+    rebuild_(other)
+    train_(other, 2, Silent())
+    assert differing(saved(other.run), saved(whole.run)) == []
+
+
+def test_in_bf16_probabilities_are_those_that_were_acted_on(built: Built) -> None:
+    """Before the first update every ratio is 1: acting and learning round alike."""
+    trainer = built({"learner": {"autocast": "bf16", "lead": {"first": 0.0, "last": 0.0}}})
+    rollout, run, student = collected(trainer), trainer.run, trainer.setup.student
+    weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
+
+    def furthest(of: Student) -> float:
+        seen = of(weights, rollout["obs"], torch.zeros_like(run.memory), rollout["starts"])
+        now = seen.logits.log_softmax(-1).gather(-1, rollout["action"].unsqueeze(-1)).squeeze(-1)
+        return float((now - rollout["log_prob"]).abs().max())
+
+    assert furthest(student) < furthest(replace(student, lowered=False)) / 10

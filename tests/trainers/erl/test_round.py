@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from trees import restore_ as copied_back_
+from trees import saved
 from watchers import Silent, phase_
 
 from flatwater.checkpoints.config import CheckpointConfig
@@ -223,3 +225,22 @@ def test_a_run_resumed_at_any_step_of_judging_is_the_run_that_went_on(
         resumed.rebuild_()
         assert train_(resumed.trainer, 2, Silent())
         assert digest(resumed.trainer.run) == digest(whole.trainer.run), stop
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["hindsight", "td3", *(pytest.param(a, marks=pytest.mark.slow) for a in ("ddpg", "sac"))]
+)
+def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(algorithm: str, composed: Composed) -> None:
+    exact, whole, stopped, resumed = (
+        composed({"learner.algorithm": algorithm, "learner.autocast": kind}) for kind in ("off", "bf16", "bf16", "bf16")
+    )
+    for run in (exact, whole):
+        assert train_(run.trainer, 2, Silent())
+    learner = whole.trainer.run.learner
+    assert digest(whole.trainer.run) != digest(exact.trainer.run)
+    assert all(rows.isfinite().all() and rows.dtype == torch.float32 for rows in learner.inherited)
+    assert not train_(stopped.trainer, 2, Silent(left=4))
+    copied_back_(resumed.trainer.run, saved(stopped.trainer.run))
+    resumed.rebuild_()
+    assert train_(resumed.trainer, 2, Silent())
+    assert digest(resumed.trainer.run) == digest(whole.trainer.run)

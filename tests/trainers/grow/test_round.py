@@ -273,3 +273,19 @@ def test_settings_that_do_not_fit_together_are_named() -> None:
             HeldOutConfig(**{name: 0})
     with pytest.raises(ConfigError, match="envs = 0: must be 1 to"):
         GrowConfig(envs=0)
+
+
+def test_in_bf16_the_policy_learns_other_numbers_and_goes_on_bit_for_bit(built: Built, trained: Trained) -> None:
+    lowered = {"learner.autocast": "bf16"}
+    exact, _ = trained(1)
+    trainer, told = trained(1, lowered)
+    assert not torch.equal(trainer.run.learner.block, exact.run.learner.block)
+    assert trainer.run.learner.block.dtype == torch.float32
+    assert trainer.run.learner.block.isfinite().all()
+    assert told[0]["train/skipped"] == 0
+    other = built(lowered)
+    restore_(other.run, saved(trainer.run))
+    for place in ((1, 1, 0), (1, 2, 0)):
+        do_(trainer, place)
+        do_(other, place)
+    assert differing(saved(trainer.run), saved(other.run)) == []

@@ -39,7 +39,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         private: whether the market is no mapped file; left out, that is judged.
     """
     find_features(config.observation_features, panel.features)
-    setup, run = outline(config, panel)
+    setup, run = outline(config, panel, device.type)
     owners, market = nbytes(run), {f"{MARKET}.{path}": size for path, size in nbytes(run.market).items()}
     if private is None:
         private = not can_be_mapped(device, sum(market.values()))
@@ -60,7 +60,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     )
     if plan.fits:
         return plan
-    smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, panel)[1]))
+    smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, panel, device.type)[1]))
     return replace(plan, suggestions=tuple(smaller))
 
 
@@ -78,8 +78,8 @@ def dealt(setup: Setup, config: ErlRunConfig) -> list[Span]:
     return [(tiles[low][0], tiles[high - 1][1]) for low, high in found] if len(found) > 1 else []
 
 
-def outline(config: ErlRunConfig, panel: Panel) -> tuple[Setup, Erl]:
-    """The run on the meta device."""
+def outline(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[Setup, Erl]:
+    """The run on the meta device, with the sizes that it has on a device of a kind."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
     splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
@@ -91,7 +91,7 @@ def outline(config: ErlRunConfig, panel: Panel) -> tuple[Setup, Erl]:
         investable=len(panel.investable),
         device=META,
     )
-    setup = build_setup(config, market, splits, META)
+    setup = build_setup(config, market, splits, META, kind=kind)
     return setup, build_erl(setup, market)
 
 

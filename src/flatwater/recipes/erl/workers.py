@@ -70,7 +70,7 @@ class Desk:
                 "with the same versions; with --any-machine another arithmetic is taken, and last bits are others."
             )
         ground = market_of(given.config, panel, here)
-        self._setup = build_setup(given.config, ground.market, ground.splits, here, given.share)
+        self._setup = build_setup(given.config, ground.market, ground.splits, here, share=given.share)
         self._run = build_erl(self._setup, ground.market)
         self._learning = learning(self._setup, self._run)
 

@@ -1,6 +1,6 @@
 """Everything that PPO on blocks keeps between steps, with a teacher or without, and how it is built."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -99,7 +99,8 @@ def build_setup(
     config: BlocksConfig, spaces: Spaces, held_out: Spaces, device: torch.device, *, taught: bool = True
 ) -> Setup:
     """The policy for what the world's agents see and do."""
-    return Setup(config, spaces, held_out, student_of(spaces, config.student, device), device, taught)
+    student = replace(student_of(spaces, config.student, device), lowered=config.learner.autocast == "bf16")
+    return Setup(config, spaces, held_out, student, device, taught)
 
 
 def student_of(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:

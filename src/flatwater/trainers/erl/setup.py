@@ -26,6 +26,8 @@ class Setup:
     """Members of the population that are computed here: all, or those of one worker."""
     tile: int
     """Members that are computed at once."""
+    kind: str
+    """Of the device that it is for: that of `device`, or, where that is the meta device, of the one that is planned."""
 
     @property
     def members(self) -> int:
@@ -44,13 +46,34 @@ class Setup:
 
 
 WINDOW_BYTES = 64 << 20
-"""Observations gathered at a time. Members learn in groups so that more never stand in memory, whatever the panel."""
+"""Observations gathered at a time on a CPU, whose cache this is made for. Members learn in groups so that more never
+stand in memory, whatever the panel."""
+ROOM = {"cpu": 1, "cuda": 64}
+"""How often what is made at a time on a CPU is made at once, by the kind of device. A GPU has no such cache to keep to,
+and waits for the host between short calls: 16 members of the largest panel are one group of 3.4 GB there, not 16.
+It follows from the kind alone, and not from how much memory is free: numbers must not depend on what else runs."""
 
 
 def build_setup(
-    config: ErlConfig, market: Market, splits: Splits, device: torch.device, share: Span | None = None
+    config: ErlConfig,
+    market: Market,
+    splits: Splits,
+    device: torch.device,
+    *,
+    share: Span | None = None,
+    kind: str | None = None,
 ) -> Setup:
-    """The networks for a market's shape; of all members, or of a share of them."""
+    """The networks for a market's shape.
+
+    Args:
+        config: of the trainer.
+        market: its shape is read.
+        splits: days to train, to validate and to hold out.
+        device: where all lies.
+        share: the members that are computed here; all where left out.
+        kind: of the device that a plan is for; that of `device` where left out.
+    """
+    kind = kind or device.type
     algorithm = find_algorithm(config.learner)
     actor, critic = build_trader(
         config.net,
@@ -61,10 +84,11 @@ def build_setup(
         account=config.env.account_observation,
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
         gaussian=algorithm.gaussian,
+        room=ROOM[kind],
     )
     size = config.population.size
-    tile = min(size, config.population.tile or usual_tile(config, market))
-    return Setup(config, actor, critic, algorithm, splits, device, share or (0, size), tile)
+    tile = min(size, config.population.tile or usual_tile(config, market, kind))
+    return Setup(config, actor, critic, algorithm, splits, device, share or (0, size), tile, kind)
 
 
 def learns_from_outcomes(config: ErlConfig) -> bool:
@@ -92,9 +116,10 @@ LITTLE_WORK = 1 << 20
 tiles of 16 took 0.70."""
 
 
-def usual_tile(config: ErlConfig, market: Market) -> int:
-    """Small tiles can be shared out among many workers; little work is done faster in large ones."""
-    return LARGE_TILE if window_bytes(config, market) < LITTLE_WORK else SMALL_TILE
+def usual_tile(config: ErlConfig, market: Market, kind: str) -> int:
+    """Small tiles can be shared out among many workers, which a GPU has not; little work is faster in large ones."""
+    little = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK
+    return LARGE_TILE if little else SMALL_TILE
 
 
 def spans(count: int, size: int) -> list[Span]:
@@ -103,8 +128,8 @@ def spans(count: int, size: int) -> list[Span]:
 
 
 def members_at_once(setup: Setup, market: Market) -> int:
-    """Members of a tile whose observations of one micro-batch fit into `WINDOW_BYTES`; at least one."""
-    return min(setup.tile, max(1, WINDOW_BYTES // window_bytes(setup.config, market)))
+    """Members of a tile whose observations of one micro-batch may stand in memory; at least one."""
+    return min(setup.tile, max(1, WINDOW_BYTES * ROOM[setup.kind] // window_bytes(setup.config, market)))
 
 
 def window_bytes(config: ErlConfig, market: Market) -> int:

@@ -75,12 +75,16 @@ def judge_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Judged:
     _begin_(setup, slices, setup.splits.validation, JUDGING, round_)
     slices.play_()
     summary = _by_member(setup, run.val_env, len(rows))
-    kept = [*range(span[1] - span[0]), -1]
+    count = span[1] - span[0]
+
+    def kept(rows: Float[Tensor, "tile+1 ..."]) -> Float[Tensor, "p+1 ..."]:
+        return torch.cat([rows[:count], rows[-1:]])  # a list of their numbers would be copied to the device
+
     return Judged(
-        value=lowest_mean(summary["fitness"], setup)[kept],
-        slices={name: summary[name][kept] for name in JUDGED},
-        activity=slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3))[kept],
-        attention=slices.outlook.attention[kept] / len(slices),
+        value=kept(lowest_mean(summary["fitness"], setup)),
+        slices={name: kept(summary[name]) for name in JUDGED},
+        activity=kept(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3))),
+        attention=kept(slices.outlook.attention) / len(slices),
     )
 
 

@@ -77,7 +77,10 @@ def build_setup(config: GrowConfig, images: Images, device: torch.device) -> Set
     actions = Operations(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
     obs, width = observation_size(config.env, len(net.seeds)), config.policy
     shape = StudentConfig(hidden=width.hidden, memory=width.memory)
-    return Setup(config, Student((obs,), actions, PADDING, shape, device, statistics=True), net, device)
+    lowered = config.learner.autocast == "bf16"
+    return Setup(
+        config, Student((obs,), actions, PADDING, shape, device, statistics=True, lowered=lowered), net, device
+    )
 
 
 def host_columns(setup: Setup) -> dict[str, Column]:
