@@ -140,3 +140,46 @@ def test_a_replay_smaller_than_a_step_is_refused(capsys: pytest.CaptureFixture[s
     small = ("--replay.capacity", "5", "--replay.warmup", "5")
     assert main(["train", "erl", "--env", REACH, "--population.size", "6", *small]) == 2
     assert "at least 6" in capsys.readouterr().err
+
+
+BROKEN = """
+import gymnasium
+import numpy as np
+from continuous import Reach
+
+
+class Bare(gymnasium.Env):
+    pass
+
+
+class NoReset(gymnasium.Env):
+    observation_space, action_space = Reach.observation_space, Reach.action_space
+
+
+class Wide(Reach):
+    def reset(self, **given):
+        return np.zeros(3, np.float32), super().reset(**given)[1]
+
+
+class Four(Reach):
+    def step(self, action):
+        return super().step(action)[:4]
+"""
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("Bare", "Bare is incomplete: 'Bare' object has no attribute 'observation_space'"),
+        ("NoReset", "NoReset.reset() does not give (observation, info)"),
+        ("Wide", "Wide.reset() does not give (observation, info), with an observation of its observation_space"),
+        ("Four", "Four.step() does not give (observation, reward, terminated, truncated, info)"),
+    ],
+)
+def test_an_environment_with_another_interface_is_no_fault_of_ours(
+    env: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    Path("broken.py").write_text(BROKEN)
+    assert main(["train", "erl", *TINY, "--env", f"broken:{env}", "--quiet"]) == 2
+    assert said in capsys.readouterr().err

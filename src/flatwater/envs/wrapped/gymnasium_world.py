@@ -35,11 +35,15 @@ class GymnasiumWorld:
         """The environments, wrapped as Gymnasium does."""
         first = self.copies[0]
         called = self._name = name if isinstance(name, str) else name.__name__
-        self._reader = reader_of(first.observation_space, called, config.form)
-        self._actions = actions_of(first.action_space, first.unwrapped, called)
+        try:
+            seen, done = first.observation_space, first.action_space
+        except AttributeError as missing:
+            raise ConfigError(f"{called} is incomplete: {missing}") from missing
+        self._reader = reader_of(seen, called, config.form)
+        self._actions = actions_of(done, first.unwrapped, called)
         steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
-        masked = bounds is None and MASK in first.reset(seed=0)[1]
+        masked = bounds is None and MASK in self._reset(first, 0)[1]
         self._spaces = Spaces(envs, 1, self._reader.form, self._reader.shape, names, steps, bounds, choices, masked)
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
         """The last action of each copy, or `NOTHING`."""
@@ -50,11 +54,30 @@ class GymnasiumWorld:
         """What the agents see and do."""
         return self._spaces
 
+    def _reset(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:
+        given: Any = copy.reset(seed=seed)
+        try:
+            observation, info = given
+        except (TypeError, ValueError) as wrong:
+            raise self._unlike("reset", wrong) from wrong
+        return observation, info
+
+    def _unlike(self, method: str, wrong: Exception) -> ConfigError:
+        """What a method gave is not what Gymnasium's interface says."""
+        wanted = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
+        return ConfigError(
+            f"{self._name}.{method}() does not give {wanted}, with an observation of its observation_space: {wrong}. "
+            "flatwater.check_env_conformance looks at an environment before a run"
+        )
+
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds."""
         for env in np.flatnonzero(which):
-            observation, info = self.copies[env].reset(seed=int(seeds[env]) % 2**32)
-            self._reader.write(observation, obs[env, 0])
+            observation, info = self._reset(self.copies[env], int(seeds[env]) % 2**32)
+            try:
+                self._reader.write(observation, obs[env, 0])
+            except (TypeError, ValueError, KeyError) as wrong:
+                raise self._unlike("reset", wrong) from wrong
             if legal is not None:
                 write_mask(info, legal[env, 0], self._name)
         self.executed[which] = NOTHING
@@ -73,8 +96,12 @@ class GymnasiumWorld:
         self.executed[...] = actions
         write = self._reader.write
         for env, (copy, action) in enumerate(zip(self.copies, self._actions.given(actions[:, 0]), strict=True)):
-            seen, reward[env], terminated[env], truncated[env], info = copy.step(action)
-            write(seen, obs[env, 0])
+            given = copy.step(action)  # an error in it is the user's, with its line
+            try:
+                seen, reward[env], terminated[env], truncated[env], info = given
+                write(seen, obs[env, 0])
+            except (TypeError, ValueError, KeyError) as wrong:
+                raise self._unlike("step", wrong) from wrong
             if legal is not None:
                 legal[env] = True
                 if not (terminated[env, 0] or truncated[env, 0]):
