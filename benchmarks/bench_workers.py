@@ -5,12 +5,15 @@
 Populations of 16, or --members. CPU seconds a generation of all processes together, without the first one, in which
 workers are started; for each number of workers at the same tile, and for all members at once. Efficiency is the CPU
 seconds of one process over those of several: on cores that nobody else uses, N workers are N times that as fast.
+`--flat 300` instead runs the small market of bench_losses.py for so many generations with two workers, and says what
+this process and the workers had for themselves on the way.
 `wire` is what crossed the sockets in a generation, both ways.
 Exit status 1 where a leaf differs.
 """
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -22,9 +25,11 @@ from typing import Any
 
 import psutil
 import torch
+from bench_losses import SMALL
 from rich.console import Console
 from sizes import config_of
 
+import flatwater as fw
 from flatwater.memory.probes.process import private_bytes
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.workers import Workers
@@ -90,6 +95,30 @@ def measured(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
     }
 
 
+def flat(rounds: int) -> int:
+    """Private bytes of this process and of the workers, over many generations."""
+    crews: list[Workers] = []
+    begin = Workers.__init__
+
+    def beginning(crew: Workers, *given: Any) -> None:  # noqa: ANN401
+        crews.append(crew)
+        begin(crew, *given)
+
+    def look(round_: Round) -> None:
+        if round_.number % (rounds // 6) == 0:
+            mine, theirs = private_bytes([os.getpid()]) / 1e6, private_bytes(crews[-1].pids) / 1e6
+            wire = crews[-1].wire / 1e6 / round_.number
+            print(f"{round_.number:>5} {mine:8.1f} MB here {theirs:8.1f} MB workers {wire:8.3f} MB wire", flush=True)
+
+    Workers.__init__ = beginning  # type: ignore[method-assign,assignment]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            fw.train("erl", run=Path(folder) / "run", quiet=True, on_round=look, rounds=rounds, workers=2, **SMALL)
+    finally:
+        Workers.__init__ = begin  # type: ignore[method-assign]
+    return 0
+
+
 def compared(size: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """All cases of a size; the first one of a number of workers is what the others are held against."""
     config = replace(config_of(size, rounds=options.rounds), threads=1, trackers=())
@@ -113,9 +142,12 @@ def main() -> int:
     parser.add_argument("--members", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--algorithm", default="hindsight")
+    parser.add_argument("--flat", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.flat:
+        return flat(options.flat)
     rows = [row for size in options.sizes for row in compared(size, options)]
     same = all(row["same"] for row in rows if row["case"] != AT_ONCE)
     if options.json:

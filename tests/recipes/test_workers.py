@@ -287,7 +287,7 @@ def test_another_arithmetic_is_refused_by_name_and_taken_where_any_machine_is() 
 def test_a_worker_on_another_processor_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = "default" if torch.backends.cpu.get_cpu_capability() == "AVX2" else "avx2"
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", other)  # torch has read it in this process, and will in a worker's
-    with pytest.raises(RunError, match=f"(?i)worker 0 failed.*arithmetic .* in the run, {other} "):
+    with pytest.raises(RunError, match=f"(?is)worker 0 failed.*arithmetic .* in the run, {other} "):
         trained("hindsight", tmp_path / "refused", workers=2, rounds=1)
     run = trained("hindsight", tmp_path / "taken", workers=2, rounds=1, any_machine=True)
     assert len(list_checkpoints(run / "checkpoints")[-1].facts["machines"]) == 2
