@@ -80,6 +80,7 @@ def head_of(summary: dict[str, Any]) -> list[str]:
 
 def _cost(cost: dict[str, Any]) -> str:
     """CPU time as a part of the program's, or in seconds where these are few: most of a program that only waits."""
-    seconds = cost["cpu_share"] * cost["cpu_seconds"]
-    time = f"{cost['cpu_share']:.1%} CPU" if seconds >= FEW_SECONDS else f"{seconds:.1f} CPU s"
+    whole: float | None = cost.get("cpu_seconds")  # not known from outside
+    few = whole is not None and cost["cpu_share"] * whole < FEW_SECONDS
+    time = f"{cost['cpu_share'] * whole:.1f} CPU s" if few and whole is not None else f"{cost['cpu_share']:.1%} CPU"
     return f"{time}, {format_bytes(cost['bytes'])}"
