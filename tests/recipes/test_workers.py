@@ -81,6 +81,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return of
 
 
+def ledger(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+
+
 def assert_same(first: Path, second: Path) -> None:
     assert saved(first) == saved(second)
     assert numbers(first) == numbers(second)
@@ -99,7 +103,12 @@ def assert_same(first: Path, second: Path) -> None:
 def test_any_number_of_workers_gives_the_same_run(
     kind: str, workers: int, alone: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    assert_same(alone(kind), trained(kind, tmp_path / "run", workers=workers))
+    run = trained(kind, tmp_path / "run", workers=workers)
+    assert_same(alone(kind), run)
+    first, second = (line["exchange"] for line in ledger(run))
+    assert 0 < first["wire"] < second["wire"]
+    assert workers * (50 << 20) < second["private"] < workers * (1 << 30)
+    assert all(line["exchange"] == {} for line in ledger(alone(kind)))
 
 
 @pytest.mark.parametrize("kind", ["hindsight", pytest.param("td3, prioritised", marks=pytest.mark.slow)])

@@ -49,6 +49,8 @@ class Contract:
     """Bytes that the run's services hold outside of the state, by owner: what waits to be sent."""
     elsewhere: Callable[[], int] = lambda: 0
     """Bytes that processes which compute for the run have for themselves."""
+    exchange: Callable[[], Mapping[str, int]] = dict
+    """What those processes, on other machines too, last said that they hold, and what was exchanged with them."""
     base: int = 0
     monitor: Monitor = field(default_factory=lambda: Monitor(Roots(packages=("flatwater",))))
     full: set[str] = field(default_factory=set)
@@ -131,6 +133,7 @@ class Contract:
             "peak": peak,
             "processes": family.count,
             "workers": self.elsewhere(),
+            "exchange": dict(self.exchange()),
             "mapped": self.plan.mapped_bytes,
             "cuda": device_totals(self.device),
             "envs": envs,

@@ -366,6 +366,7 @@ def build_watcher(
                 composed.device,
                 beside=lambda: held_bytes(trackers) | mirror.held(),
                 elsewhere=composed.elsewhere,
+                exchange=composed.exchange,
             ),
             sinks=(metrics, *trackers),
             journal=open_(folder.journal(find_recipe(composed.config.trainer).journal)),

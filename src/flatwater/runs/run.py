@@ -63,6 +63,14 @@ class Run(ABC):
         """Bytes of RAM that other processes which compute for the run have for themselves."""
         return 0
 
+    def exchange(self) -> Mapping[str, int]:
+        """What the ledger says of those processes, on whichever machine; nothing where there are none.
+
+        `private` is what they had for themselves at their last answers, `wire` what has gone to them and come from them
+        so far, in bytes.
+        """
+        return {}
+
     def machines(self) -> Collection[str]:
         """Arithmetics (`runs.fingerprint`) of those processes, where they may be others than this one's."""
         return ()

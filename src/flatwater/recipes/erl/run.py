@@ -133,6 +133,10 @@ class ErlRun(Run):
         """Of the workers."""
         return private_bytes(self.trainer.crew.pids)
 
+    def exchange(self) -> Mapping[str, int]:
+        """Of the workers."""
+        return self.trainer.crew.exchange
+
     def machines(self) -> Collection[str]:
         """Of the workers."""
         return self.trainer.crew.machines

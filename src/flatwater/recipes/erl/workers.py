@@ -163,9 +163,9 @@ class Workers:
         return [pid for worker in self._workers if (pid := worker.pid) is not None]
 
     @property
-    def private(self) -> int:
-        """Bytes that all workers had for themselves at their last answers, on whichever machine."""
-        return sum(worker.private for worker in self._workers)
+    def exchange(self) -> Mapping[str, int]:
+        """What all workers had for themselves at their last answers, on whichever machine, and `wire`; bytes."""
+        return {"private": sum(worker.private for worker in self._workers), "wire": self.wire}
 
     def learn_(self) -> None:
         """All shares at once; draws that depend on errors wait for those of all."""

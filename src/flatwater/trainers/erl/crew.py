@@ -1,6 +1,6 @@
 """A crew computes the tiles of a generation: this process, or workers that do exactly the same."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from flatwater.trainers.erl.learn import Learning, learning
@@ -19,6 +19,11 @@ class Crew(Protocol):
     @property
     def pids(self) -> Sequence[int]:
         """Processes that compute besides this one."""
+
+    @property
+    def exchange(self) -> Mapping[str, int]:
+        """What they have for themselves, and what was exchanged with them: `runs.run.Run.exchange`."""
+        ...
 
     @property
     def machines(self) -> Collection[str]:
@@ -56,6 +61,11 @@ class Here:
     def pids(self) -> Sequence[int]:
         """No other process computes."""
         return ()
+
+    @property
+    def exchange(self) -> Mapping[str, int]:
+        """No other process computes."""
+        return {}
 
     @property
     def machines(self) -> Collection[str]:
