@@ -63,7 +63,7 @@ def seen(sentence: str) -> str:
         ("--seed 1.5", ["--seed: '1.5' is not a whole number"]),
         ("--learner.ddpg.gamma much", ["--learner.ddpg.gamma: 'much' is not a number"]),
         ("--learner.ddpg.gamma 1.5", ["learner.ddpg.gamma = 1.5: must be above 0 and at most 1"]),
-        ("--learner.algorithm reinforce", ["'reinforce'", "--learner.algorithm", "'ddpg', 'td3'"]),
+        ("--learner.algorithm reinforce", ["learner.algorithm = 'reinforce': must be one of", '"ddpg", "td3"']),
         ("--rounds 0", ["rounds = 0: must be 1 to 2**40"]),
         ("--rounds", ["Missing value for argument '--rounds'"]),
         ("--population.size 1", ["population.size = 1: must be 2 to 2**16"]),

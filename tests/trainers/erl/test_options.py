@@ -122,6 +122,7 @@ ELSEWHERE = {
     "budget": "tests/runs/test_budget.py and test_plan.py",
     "start_over_budget": "tests/runs/test_plan.py",
     "from_run": "whose members a run begins with; tests/recipes/test_extended.py",
+    "any_machine": "how numbers are checked, and not what they are; tests/recipes/test_workers.py",
     "cluster": "same numbers, more machines; tests/recipes/test_workers.py",
     "benchmark": "what the result is set beside; tests/runs/test_evaluate.py",
     "learner.compile": "same numbers, faster; tests/algorithms and benchmarks",
