@@ -35,7 +35,7 @@ class RunConfig:
     absent: ClassVar = dict.fromkeys(
         ("workers", "cluster", "any_machine"),
         "this recipe computes in one process: workers share the members of a population of traders (`train erl`). "
-        "With PPO one policy learns, and its updates follow each other in milliseconds, for which workers would wait. "
+        "Here updates of a policy, or of a few small members, take milliseconds each, and workers would wait for them. "
         "Several runs at once gain more: flatwater sweep --at-once N",
     )
     """Why a recipe that lacks one of these settings does."""
