@@ -176,8 +176,10 @@ def garbage_(case: Investigation, slope: Slope, growth: Growth, swing: float) ->
     garbage = None if search is None else search.garbage()
     case.search = None
     until = max(0, slope.span - (growth.step - case.searched))  # the fork took its time, and saw the memory of then
-    if garbage is None or garbage.waits(swing) or garbage.bytes < CASE.garbage * slope.per_step * until:
+    if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * until:
         case.clean = True
+        return []
+    if garbage.waits(swing):  # a later look tells it from a leak
         return []
     case.garbage = before or (case.searched, garbage.bytes)
     if before is None or garbage.bytes - before[1] < CASE.garbage * slope.per_step * (case.searched - before[0]):
