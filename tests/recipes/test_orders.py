@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,11 @@ def test_the_command_keeps_its_books_in_one_file(
     assert again["purchase"] is None or not book.positions, "one purchase a day, however often it is asked for"
     assert again["cash"] == pytest.approx(book.cash)
     assert read_positions(held) == book
+    assert main(["orders", run, "--prices", TINY["panel"], "--csv"]) == 0
+    rows = pl.read_csv(StringIO(capsys.readouterr().out))
+    assert rows.columns == ["order", "instrument", "shares", "price", "limit", "days", "date", "reason"]
+    assert rows.filter(pl.col("order") == "buy")["instrument"].to_list() == [p.instrument for p in book.positions]
+    assert main([*first, "--csv", "--json"]) == 2
     trader = fw.load(run)
     assert [each.instrument for each in trader.orders(TINY["panel"]).positions] == [
         p.instrument for p in book.positions

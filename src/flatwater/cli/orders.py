@@ -44,6 +44,8 @@ class OrdersCommand:
     """Write positions and cash after these orders to this .csv file."""
     json: bool = False
     """Print one JSON object instead of tables."""
+    csv: bool = False
+    """Print a row for each order as CSV instead: order, instrument, shares, price, limit, days, date, reason."""
 
     def __call__(self) -> int:
         """Load, decide, and say it."""
@@ -51,9 +53,12 @@ class OrdersCommand:
         from dataclasses import asdict
 
         from flatwater.cli.output_file import check_output
+        from flatwater.errors import ConfigError
         from flatwater.recipes.erl.positions import write_positions
         from flatwater.terminal import say, terminal
 
+        if self.json and self.csv:
+            raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
         if self.after is not None:
             check_output("--after", self.after, ".csv")
         with terminal(errors=True).status("reading the run and the prices …"):
@@ -62,6 +67,9 @@ class OrdersCommand:
             write_positions(self.after, orders.positions, orders.cash)
         if self.json:
             print(json.dumps(orders.to_json() | {"reasons": [asdict(reason) for reason in reasons]}, indent=1))
+            return 0
+        if self.csv:
+            print(_csv(orders), end="")
             return 0
         console = terminal()
         console.print(f"after the close of {orders.date}", style="italic", highlight=False)
@@ -120,6 +128,26 @@ def prices_of(run: str) -> str | None:
         raise ConfigError(f"{run}: an exported trader has no prices of its own. Give them with --prices.")
     panel: str | None = read_config(open_folder(Path(run))).panel
     return panel
+
+
+def _csv(orders: "Orders") -> str:
+    """A row for each order, numbers in full."""
+    import csv
+    from io import StringIO
+
+    text = StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("order", "instrument", "shares", "price", "limit", "days", "date", "reason"))
+    for sale in orders.sales:
+        table.writerow(("sell", sale.instrument, sale.shares, sale.price, "", "", sale.date, sale.reason))
+    for each in orders.holdings:
+        held = each.position
+        row = (held.instrument, held.shares, each.price, each.target_price, each.days_left)
+        table.writerow(("hold", *row, orders.date, ""))
+    if (new := orders.purchase) is not None:
+        row = (new.instrument, new.shares, new.price, new.target_price, new.hold_days)
+        table.writerow(("buy", *row, orders.date, ""))
+    return text.getvalue()
 
 
 def _table(orders: "Orders") -> "Table":
