@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A user's folder, with the file of the recipe and nothing else."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if Path(entry) != FILE.parent])
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not (Path(entry) / FILE.name).exists()])
     (tmp_path / FILE.name).write_text(FILE.read_text())
     sys.modules.pop("cross_entropy", None)
     yield tmp_path
