@@ -93,7 +93,7 @@ def test_a_single_collection_is_compared_with_the_beginning(listen: Listen) -> N
     teeth = collector.teeth(1)
     assert teeth is not None
     assert 38 * MIB <= teeth.freed <= 44 * MIB
-    assert 57 * MIB <= teeth.rise <= 90 * MIB  # what else this process held or gave back counts as well
+    assert teeth.held >= 40 * MIB  # how far it rose depends on what else this process gave back meanwhile
     assert teeth.seconds > 0
     assert len(kept) == 20
 
