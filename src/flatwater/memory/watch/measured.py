@@ -71,8 +71,9 @@ def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[
     if len(clocks) <= 1 or found.bytes_per_step <= 0:
         return found
     recent = max(0, min(bisect_left(clocks, (clocks[0] + clocks[-1]) / 2), len(clocks) - WEIGHING.fewest))
-    rate = _slope(clocks[recent:], sizes[recent:])
-    if rate <= 0:
+    rates = (_slope(clocks[first:], sizes[first:]) for first in range(recent, -1, -1))
+    rate = next((rate for rate in rates if rate > 0), 0.0)  # the later half may lie on one stair
+    if rate == 0:
         return found
     low, high = found.interval
     scale, whole = rate / found.bytes_per_step, rate_of(rows)
