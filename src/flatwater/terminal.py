@@ -7,6 +7,7 @@ progress bar or a message they stand: `[1]` may be a folder's name, and `\x1b]0;
 import io
 import os
 import re
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO, cast
@@ -39,7 +40,7 @@ class Terminal(Console):
 
 
 def terminal(*, errors: bool = False) -> Terminal:
-    """A console of at most 100 columns; of exactly 100 where the output is no terminal."""
+    """A console of at most 100 columns; of exactly 100 where the output is no terminal and `COLUMNS` is not set."""
     return _of_width(Terminal(stderr=errors))
 
 
@@ -54,7 +55,8 @@ def silent_terminal() -> Terminal:
 
 
 def _of_width(console: Terminal) -> Terminal:
-    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    known = console.is_terminal or "COLUMNS" in os.environ
+    console.width = min(console.width, WIDTH) if known else WIDTH
     return console
 
 

@@ -4,7 +4,7 @@ import ctypes
 import inspect
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -17,8 +17,17 @@ libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
+libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
 SIZE = 3 << 20
 QUICK = 5e-4
+
+
+@pytest.fixture(autouse=True)
+def _mapped() -> Iterator[None]:
+    """Blocks are mapped one by one: free pages that the system has back, from tests before, would count twice."""
+    libc.mallopt(-3, SIZE)  # M_MMAP_THRESHOLD, which rises with what is freed until it is set
+    yield
+    libc.mallopt(-3, 32 << 20)  # how far it may rise by itself
 
 
 def keep(size: int) -> int:
