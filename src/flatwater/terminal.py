@@ -7,7 +7,6 @@ progress bar or a message they stand: `[1]` may be a folder's name, and `\x1b]0;
 import io
 import os
 import re
-import os
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO, cast
