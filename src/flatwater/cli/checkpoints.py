@@ -107,9 +107,7 @@ def _table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
         table.add_row(
             str(manifest.round),
             str(manifest.step),
-            manifest.saved[5:16].replace(
-                "T", " "
-            ),  # month, day, hour and minute, as in `runs`: the table has 80 columns
+            manifest.saved[5:16].replace("T", " "),  # to the minute, as in `runs`: the table has 80 columns
             format_bytes(manifest.bytes),
             str(len(manifest.shards)),
             Text("no", "red") if problems else "yes",

@@ -9,7 +9,7 @@ import tyro
 from flatwater.config.bounds import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.table import Table
 
@@ -130,24 +130,25 @@ def prices_of(run: str) -> str | None:
     return panel
 
 
-def _csv(orders: "Orders") -> str:
-    """A row for each order, numbers in full."""
-    import csv
-    from io import StringIO
+COLUMNS = ("order", "instrument", "shares", "price", "limit", "days", "date", "reason")
+Row = tuple[str, str, float, float, float | None, int | None, str, str]
 
-    text = StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("order", "instrument", "shares", "price", "limit", "days", "date", "reason"))
+
+def _rows(orders: "Orders") -> "Iterator[Row]":
+    """The values of `COLUMNS` of each order."""
     for sale in orders.sales:
-        table.writerow(("sell", sale.instrument, sale.shares, sale.price, "", "", sale.date, sale.reason))
+        yield "sell", sale.instrument, sale.shares, sale.price, None, None, sale.date, sale.reason
     for each in orders.holdings:
         held = each.position
-        row = (held.instrument, held.shares, each.price, each.target_price, each.days_left)
-        table.writerow(("hold", *row, orders.date, ""))
+        yield "hold", held.instrument, held.shares, each.price, each.target_price, each.days_left, orders.date, ""
     if (new := orders.purchase) is not None:
-        row = (new.instrument, new.shares, new.price, new.target_price, new.hold_days)
-        table.writerow(("buy", *row, orders.date, ""))
-    return text.getvalue()
+        yield "buy", new.instrument, new.shares, new.price, new.target_price, new.hold_days, orders.date, ""
+
+
+def _csv(orders: "Orders") -> str:
+    import polars as pl
+
+    return pl.DataFrame(list(_rows(orders)), schema=COLUMNS, orient="row").write_csv()
 
 
 def _table(orders: "Orders") -> "Table":
@@ -159,19 +160,12 @@ def _table(orders: "Orders") -> "Table":
     table.add_column("instrument", no_wrap=True)
     for title in ("shares", "price", "limit", "until"):
         table.add_column(title, justify="right", no_wrap=True)
-    for sale in orders.sales:
-        why = "at its target" if sale.reason == "target" else "at the close"
-        late = "" if sale.date == orders.date else f", due {sale.date}"
-        table.add_row(f"sell {why}{late}", sale.instrument, f"{sale.shares:,.2f}", f"{sale.price:,.2f}", "", "")
-    for each in orders.holdings:
-        held = each.position
-        days = f"{each.days_left} days"
-        table.add_row(
-            "hold", held.instrument, f"{held.shares:,.2f}", f"{each.price:,.2f}", f"{each.target_price:,.2f}", days
-        )
-    if (new := orders.purchase) is not None:
-        row = (f"{new.shares:,.2f}", f"{new.price:,.2f}", f"{new.target_price:,.2f}", f"{new.hold_days} days")
-        table.add_row("buy", new.instrument, *row, style="bold")
+    for order, instrument, shares, price, limit, days, date, reason in _rows(orders):
+        late = "" if date == orders.date else f", due {date}"
+        why = {"": "", "target": " at its target"}.get(reason, " at the close") + late
+        until = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} days")
+        style = "bold" if order == "buy" else None
+        table.add_row(f"{order}{why}", instrument, f"{shares:,.2f}", f"{price:,.2f}", *until, style=style)
     if not table.rows:
         table.add_row("nothing", "", "", "", "", "")
     return table

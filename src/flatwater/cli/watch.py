@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LAST = KEPT / "watch" / "last.json"
 """Where the newest result is kept, below the working folder."""
-HERALDED = 2.0
+FINDING_SECONDS = 2.0
 """Seconds after which a new finding is known to --on-finding, at most: as often as a watched program writes them."""
 FLAGS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
 
@@ -91,10 +91,10 @@ class Watch:
         before = None if self.against is None else earlier(self.against)
         allowed = None if self.fail_if_grows is None else Allowed.read(self.fail_if_grows)
         check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
-        with self._heralds() as heralds:
-            code, summary = self._watched(limit, self._reports(heralds))
-            for herald in heralds:
-                herald(summary)
+        with self._told_findings() as tell:
+            code, summary = self._watched(limit, self._reports(tell))
+            if tell is not None:
+                tell(summary)
             self._tell(summary, before, keep=not self._kept)
         return code or self._judged(summary, allowed)
 
@@ -125,10 +125,10 @@ class Watch:
         return int(bool(exceeded) or (self.fail and failed(summary)))
 
     @contextmanager
-    def _heralds(self) -> Iterator[list[Callable[[dict[str, Any]], None]]]:
-        """What gives each new finding to the command of --on-finding, which is waited for at the end."""
+    def _told_findings(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+        """Gives each new finding of a summary to the command of --on-finding, which is waited for at the end."""
         if self.on_finding is None or not self.on_finding.strip():
-            yield []
+            yield None
             return
         from flatwater.memory.diagnose.finding import Finding
         from flatwater.rundir.events import Event
@@ -146,15 +146,15 @@ class Watch:
                     command.hear(Event("finding", line, {"program": summary["program"], **found}))
 
         try:
-            yield [tell]
+            yield tell
         finally:
             command.close()
 
-    def _reports(self, heralds: Sequence[Callable[[dict[str, Any]], None]]) -> "Reports | None":
+    def _reports(self, tell: Callable[[dict[str, Any]], None] | None) -> "Reports | None":
         """What --every and --on-finding ask for.
 
         Args:
-            heralds: told every few seconds.
+            tell: of findings, every few seconds.
 
         Raises:
             ConfigError: it is no length of time, or --out stands alone.
@@ -166,18 +166,18 @@ class Watch:
         if self.every is None:
             if self.out is not None:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
-            return Reports(HERALDED, heralds[0]) if heralds else None
+            return None if tell is None else Reports(FINDING_SECONDS, tell)
         told, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every))
         report = Reports(every, lambda summary: self._report(summary, told))
-        if not heralds:
+        if tell is None:
             return report
 
         def both(summary: dict[str, Any]) -> None:
-            heralds[0](summary)
+            tell(summary)
             report.look(monotonic() - began, lambda: [summary])
 
         began = monotonic()
-        return Reports(min(every, HERALDED), both)
+        return Reports(min(every, FINDING_SECONDS), both)
 
     def _report(self, summary: dict[str, Any], told: set[tuple[str, str]]) -> None:
         """Tell what is known so far; what was told before, by its name alone."""

@@ -7,6 +7,7 @@ import pickle
 import resource
 import signal
 import sys
+import time
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -46,6 +47,10 @@ def refused_memory(fault: Exception) -> bool:
     return isinstance(fault, MemoryError) or "allocate memory" in str(fault)
 
 
+READ_SECONDS = 0.1
+"""From one reading of the private bytes to the next: it takes 33 µs, and an update of small networks 1,400."""
+
+
 class Answers:
     """What a worker says: the first question makes an object, whose methods answer all others."""
 
@@ -53,6 +58,7 @@ class Answers:
         """Nothing is made yet. SIGTERM, the notice of a machine that is taken away, goes out with the next answer."""
         self._desk: object = None
         self._leaves = False
+        self._private, self._due = 0, 0.0
         signal.signal(signal.SIGTERM, self._leave_)
 
     def _leave_(self, *_: object) -> None:
@@ -73,8 +79,9 @@ class Answers:
             kind = "done"
         except Exception as fault:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
             kind, answer = NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc()
-        private = counters_of("/proc/self/status")["RssAnon"]
-        return pickle.dumps((kind, answer, private, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
+        if (now := time.monotonic()) >= self._due:
+            self._private, self._due = counters_of("/proc/self/status")["RssAnon"], now + READ_SECONDS
+        return pickle.dumps((kind, answer, self._private, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def serve(pipe: Connection) -> None:

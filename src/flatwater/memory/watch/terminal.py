@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Container, Iterator
+from math import inf
 from typing import Any
 
 from flatwater.memory.diagnose.finding import LABEL, WIDTH, Finding
@@ -81,6 +82,6 @@ def head_of(summary: dict[str, Any]) -> list[str]:
 def _cost(cost: dict[str, Any]) -> str:
     """CPU time as a part of the program's, or in seconds where these are few: most of a program that only waits."""
     whole: float | None = cost.get("cpu_seconds")  # not known from outside
-    few = whole is not None and cost["cpu_share"] * whole < FEW_SECONDS
-    time = f"{cost['cpu_share'] * whole:.1f} CPU s" if few and whole is not None else f"{cost['cpu_share']:.1%} CPU"
+    spent = inf if whole is None else cost["cpu_share"] * whole
+    time = f"{spent:.1f} CPU s" if spent < FEW_SECONDS else f"{cost['cpu_share']:.1%} CPU"
     return f"{time}, {format_bytes(cost['bytes'])}"
