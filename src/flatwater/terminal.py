@@ -39,7 +39,7 @@ class Terminal(Console):
 
 
 def terminal(*, errors: bool = False) -> Terminal:
-    """A console of at most 100 columns; of exactly 100 where the output is no terminal and `COLUMNS` is not set."""
+    """A console of at most 100 columns; of exactly 100 where the output is no terminal."""
     return _of_width(Terminal(stderr=errors))
 
 
@@ -54,8 +54,7 @@ def silent_terminal() -> Terminal:
 
 
 def _of_width(console: Terminal) -> Terminal:
-    known = console.is_terminal or "COLUMNS" in os.environ
-    console.width = min(console.width, WIDTH) if known else WIDTH
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     return console
 
 

@@ -24,9 +24,17 @@ QUICK = 5e-4
 
 @pytest.fixture(autouse=True)
 def _mapped() -> Iterator[None]:
-    """Blocks are mapped one by one: free pages that the system has back, from tests before, would count twice."""
+    """Blocks lie in no hole of the heap: its pages may be given back since tests before, and would count twice.
+
+    Holes are filled until the allocator maps a block, which a bit of its size says.
+    """
     libc.mallopt(-3, SIZE)  # M_MMAP_THRESHOLD, which rises with what is freed until it is set
+    filling = [libc.malloc(SIZE)]
+    while not ctypes.c_size_t.from_address(filling[-1] - 8).value & 2:
+        filling.append(libc.malloc(SIZE))
     yield
+    for block in filling:
+        libc.free(block)
     libc.mallopt(-3, 32 << 20)  # how far it may rise by itself
 
 
