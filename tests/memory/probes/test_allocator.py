@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from flatwater.memory.probes.allocator import _kept_bytes, heap
+from flatwater.memory.probes.allocator import Totals, _kept_bytes, heap
 
 BLOCKS, SIZE = 400, 64 << 10
 FRAGMENTED = f"""
@@ -25,6 +25,26 @@ for block in blocks[::2]:
 libc.malloc_trim(0)
 after = heap()
 print(after.in_use - before.in_use, after.free - before.free, after.kept - before.kept, resident_bytes() - began)
+"""
+
+UNTOUCHED = """
+import ctypes
+from flatwater.memory.probes.allocator import totals, used
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.mallopt(-4, 0)  # M_MMAP_MAX: every block is the heap's
+libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: what is freed at its end stays
+SIZE = 20 << 20
+used(), totals()
+before, free = used(), totals().free
+libc.free(ctypes.c_void_p(libc.malloc(SIZE)))
+untouched, kept = used(), totals().free
+block = libc.malloc(SIZE)
+ctypes.memset(block, 1, SIZE)
+filled = used()
+libc.free(ctypes.c_void_p(block))
+libc.free(ctypes.c_void_p(libc.malloc(1 << 40)))
+print(untouched - before, kept - free, filled - before, used() - before, totals().free - free)
 """
 
 
@@ -64,3 +84,30 @@ def test_small_chunks_stay_whole_and_of_large_ones_a_page() -> None:
         b"</sizes></heap></malloc>"
     )
     assert _kept_bytes(report) == 480 + 3 * 4096 + 2 * 4096
+
+
+def test_what_is_put_into_pages_that_nothing_has_touched_counts_once() -> None:
+    """A block that was freed untouched is no memory that the allocator keeps; one that was filled is, when freed."""
+    if heap() is None:
+        pytest.skip("no glibc 2.33")
+    ran = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, check=True)
+    untouched, kept, filled, freed, at_last = map(int, ran.stdout.split())
+    size, little = 20 << 20, 1 << 20
+    assert abs(untouched) < little
+    assert abs(kept) < little
+    assert size - little < filled < size + little
+    assert abs(freed) < little
+    assert size - little < at_last < size + little
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "in_use", "free", "kept"),
+    [
+        (300, 150, 120, 120),  # all that was freed is resident
+        (300, 250, 900, 50),  # most of it was given back by a trim
+        (300, 250, 1 << 40, 50),  # or was asked for and never touched
+        (300, 700, 900, 0),  # handed out and never touched
+    ],
+)
+def test_freed_bytes_count_as_far_as_they_are_resident(anonymous: int, in_use: int, free: int, kept: int) -> None:
+    assert Totals(in_use=in_use, free=free).kept_within(anonymous) == kept

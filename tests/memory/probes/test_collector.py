@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from flatwater.memory.probes.collector import Collector, used
+from flatwater.memory.probes.allocator import used
+from flatwater.memory.probes.collector import Collector
 from flatwater.memory.watch.guard import Guard
 
 MIB = 1 << 20

@@ -330,7 +330,7 @@ RUNS, KEPT = [], []
 class Thing:
     pass
 
-@pytest.fixture(params=["_held", "_look", "Series", "_grows"])
+@pytest.fixture(params=["used", "_look", "Series", "_grows"])
 def broken(request, monkeypatch):
     monkeypatch.setattr(flatness, request.param, fails)
 

@@ -7,6 +7,8 @@ import platform
 import re
 from dataclasses import dataclass
 
+from flatwater.memory.probes.mappings import footprint, touched_bytes
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -15,7 +17,20 @@ class Totals:
     in_use: int
     """Bytes handed out and not freed."""
     free: int
-    """Bytes freed and kept. After a trim the whole pages among them are not resident."""
+    """Bytes freed and kept, without the pages at the end of the heap that nothing has touched yet. After a trim the
+    whole pages among them are not resident either, and glibc does not say how many these are.
+    """
+
+    def kept_within(self, anonymous: int) -> int:
+        """Freed bytes that may be resident: what is resident and not handed out bounds them.
+
+        What was handed out and never touched makes that bound too low, so it holds where there is more of both than of
+        pages.
+
+        Args:
+            anonymous: resident bytes that belong to no file.
+        """
+        return min(self.free, max(0, anonymous - self.in_use))
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,23 @@ def totals() -> Totals | None:
     if libc is None:
         return None
     found = libc.mallinfo2()
-    return Totals(in_use=found.uordblks + found.hblkhd, free=found.fordblks)
+    top: int = found.keepcost
+    untouched = top - touched_bytes(libc.sbrk(0) - top, top)
+    return Totals(in_use=found.uordblks + found.hblkhd, free=max(0, found.fordblks - untouched))
+
+
+def used() -> int:
+    """Anonymous resident bytes now, without those that the allocator has freed and kept: 20 µs, or more in large heaps.
+
+    Freed bytes count as resident unless they are more than all that is.
+
+    Raises:
+        OSError: there is no /proc.
+    """
+    found, anonymous = totals(), footprint().anonymous
+    if found is None:
+        return anonymous
+    return anonymous - (found.free if found.free <= anonymous else found.kept_within(anonymous))
 
 
 def heap() -> Heap | None:
@@ -91,5 +122,6 @@ def _libc() -> ctypes.CDLL | None:
         return None
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = _Mallinfo2
-    libc.open_memstream.restype = ctypes.c_void_p
+    libc.open_memstream.restype = libc.sbrk.restype = ctypes.c_void_p
+    libc.sbrk.argtypes = [ctypes.c_ssize_t]
     return libc

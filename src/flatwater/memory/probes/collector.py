@@ -15,9 +15,8 @@ from math import inf
 from statistics import median
 from types import CodeType, FrameType, FunctionType, MethodType
 
-from flatwater.memory.probes.allocator import totals
+from flatwater.memory.probes.allocator import used
 from flatwater.memory.probes.bound import monotonic
-from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import hidden
 
 KEPT = 16
@@ -58,19 +57,6 @@ class Teeth:
     """Bytes that have come since the last one: no median."""
     seconds: float
     """From one to the next."""
-
-
-def used() -> int:
-    """Anonymous resident bytes now, without those that the allocator has freed and kept: 20 µs, or more in large heaps.
-
-    Freed bytes whose pages the system has back (`malloc_trim`) are taken off as well, so what is put there again counts
-    twice: 20 MiB as 41 were measured. The allocator does not say how many they are.
-
-    Raises:
-        OSError: there is no /proc.
-    """
-    heap = totals()
-    return footprint().anonymous - (0 if heap is None else heap.free)
 
 
 class Collector:

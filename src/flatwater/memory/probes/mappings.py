@@ -106,13 +106,19 @@ def touched_bytes(address: int, size: int) -> int:
         return size
     first = address // mmap.PAGESIZE * mmap.PAGESIZE
     pages = -(-(address + size - first) // mmap.PAGESIZE)
-    present = (ctypes.c_ubyte * pages)()
-    if _mincore()(ctypes.c_void_p(first), ctypes.c_size_t(pages * mmap.PAGESIZE), present):
-        return size
-    # The lowest bit says that the page is there; the others are not defined.
-    return min(size, len(bytes(present).translate(None, _ABSENT)) * mmap.PAGESIZE)
+    present, touched = (ctypes.c_ubyte * min(pages, _AT_ONCE))(), 0
+    for page in range(0, pages, _AT_ONCE):
+        asked = min(_AT_ONCE, pages - page)
+        begin = ctypes.c_void_p(first + page * mmap.PAGESIZE)
+        if _mincore()(begin, ctypes.c_size_t(asked * mmap.PAGESIZE), present):
+            return size
+        # The lowest bit says that the page is there; the others are not defined.
+        touched += len(bytes(memoryview(present)[:asked]).translate(None, _ABSENT))
+    return min(size, touched * mmap.PAGESIZE)
 
 
+_AT_ONCE = 1 << 16
+"""Pages that are asked for in one call: an answer takes a byte each, and a terabyte may be reserved."""
 _ABSENT = bytes(range(0, 256, 2))
 """Values of mincore's bytes whose lowest bit is not set."""
 

@@ -15,7 +15,7 @@ from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.owners import find_owners
 from flatwater.memory.objects.census import Census, take_census
 from flatwater.memory.objects.roots import Roots
-from flatwater.memory.probes.allocator import totals
+from flatwater.memory.probes.allocator import used
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.series.readings import Growth
@@ -141,7 +141,7 @@ def over_budget(run: Callable[[], object], allowed: int, named: Sequence[tuple[s
     """
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
     gc.collect()
-    start = _Mark(0, _held())
+    start = _Mark(0, used())
     once = _run(run, start, 1, series)
     if once.held - start.held <= allowed:
         return None
@@ -164,20 +164,14 @@ def _run(run: Callable[[], object], since: _Mark, until: int, series: Series) ->
     """Go on to a round; each is a point of the series."""
     for number in range(since.round_ + 1, until + 1):
         run()
-        series.add(number, _held())
+        series.add(number, used())
     gc.collect()
-    return _Mark(until, _held())
+    return _Mark(until, used())
 
 
 def _repeat(run: Callable[[], object], times: int) -> None:
     for _ in range(times):
         run()
-
-
-def _held() -> int:
-    """Resident bytes without mapped files, and without what the allocator has freed and keeps."""
-    used = totals()
-    return footprint().anonymous - (0 if used is None else used.free)
 
 
 def _grows(start: _Mark, middle: _Mark, end: _Mark, plan: FlatPlan) -> bool:

@@ -8,7 +8,7 @@ from types import FrameType
 from flatwater.memory.probes.allocator import Totals, totals
 from flatwater.memory.probes.bound import monotonic, process_seconds
 from flatwater.memory.probes.fork import not_to_fork_beside
-from flatwater.memory.probes.mappings import Footprint, footprint
+from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.watch.books import Row, settled
 from flatwater.memory.watch.pace import REGULAR
@@ -91,7 +91,7 @@ def read_now(
         resident=now.resident,
         file_mapped=now.file_mapped,
         in_use=None if used is None else used.in_use,
-        free=None if used is None else kept_of(used, now),
+        free=None if used is None else used.kept_within(now.anonymous),
         owned=owned_(pages),
         planned=planned(pages),
         limit=limit,
@@ -105,15 +105,6 @@ def has_returned() -> bool:
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back
     return frame is not None and frame.f_code is SHUTDOWN
-
-
-def kept_of(used: Totals, now: Footprint) -> int:
-    """Freed bytes that may still be resident: a program that trims its heap has given their pages back.
-
-    What is resident beside files and what is handed out bounds them. What was handed out and never touched makes that
-    bound too low, so it holds where there is more of both than of pages.
-    """
-    return min(used.free, max(0, now.resident - now.file_mapped - used.in_use))
 
 
 def unseen_in(rows: Sequence[Row], unread: Mapping[str, int]) -> list[str]:
