@@ -26,8 +26,10 @@ QUICK = 5e-4
 def _mapped() -> Iterator[None]:
     """Blocks lie in no hole of the heap: its pages may be given back since tests before, and would count twice.
 
-    Holes are filled until the allocator maps a block, which a bit of its size says.
+    Holes are filled until the allocator maps a block, which a bit of its size says. A run that a test before has made
+    in this process has forbidden the allocator to map any.
     """
+    libc.mallopt(-4, 1 << 16)  # M_MMAP_MAX, its default
     libc.mallopt(-3, SIZE)  # M_MMAP_THRESHOLD, which rises with what is freed until it is set
     filling = [libc.malloc(SIZE)]
     while not ctypes.c_size_t.from_address(filling[-1] - 8).value & 2:
