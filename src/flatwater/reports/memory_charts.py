@@ -1,7 +1,7 @@
 """Charts of a run's memory and pace: the ledger, held against the plan."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, nan
+from math import isfinite
 
 from flatwater.memory.planner import Plan
 from flatwater.metrics.lines import thinned
@@ -21,6 +21,9 @@ PHASES = {
     "evaluate": "--owner-1",
     "validate": "--owner-2",
     "learn": "--owner-3",
+    "baselines": "--owner-8",
+    "collect": "--owner-2",
+    "update": "--owner-3",
     "evolve": "--owner-4",
     "settle": "--owner-5",
     "save": "--base",
@@ -128,20 +131,24 @@ def phases_of(ledger: Sequence[LedgerLine]) -> list[str]:
 
 def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
     """Steps per second of each phase that has more than a step a round."""
-    rounds = [line.round for line in ledger]
     paces = {
-        name: [rate(line.phases[name]) if name in line.phases else nan for line in ledger]
+        name: {line.round: rate(line.phases[name]) for line in ledger if name in line.phases}
         for name in phases_of(ledger)
         if any(name in line.phases and line.phases[name].steps > 1 for line in ledger)
     }
-    means = [sum(known) / len(known) for pace in paces.values() if (known := [v for v in pace if isfinite(v) and v])]
+    means = [
+        sum(known) / len(known) for pace in paces.values() if (known := [v for v in pace.values() if isfinite(v) and v])
+    ]
     logarithmic = bool(means) and max(means) > LOGARITHMIC * min(means)
     scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
     return Chart(
         title="Steps per second by phase",
         reading=f"A line that sinks is a phase whose steps take longer from round to round.{scale}",
-        marks=[Line(name=name, x=rounds, y=y, colour=PHASES.get(name, "--others")) for name, y in paces.items()],
-        x=round_axis(rounds),
+        marks=[
+            Line(name=name, x=[*at], y=[*at.values()], colour=PHASES.get(name, "--others"), dots=len(at) < len(ledger))
+            for name, at in paces.items()
+        ],
+        x=round_axis([line.round for line in ledger]),
         y=Axis(kind="log") if logarithmic else Axis(from_zero=True),
         height=260,
     )

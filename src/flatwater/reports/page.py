@@ -248,7 +248,7 @@ def checkpoints(run: RunRecords) -> Iterator[Block]:
         for saved in reversed(run.checkpoints)
     ]
     titles = ("file", "saved", "round", "step of the next", "size", *(["damage"] if damaged else []))
-    yield Table(titles, rows, words=2)
+    yield Table(titles, rows)
     said = ("Go on with ", Piece(f"flatwater resume {PurePath(run.path)}"), ": bit for bit from the newest.")
     yield Paragraph(said, "reading")
 

@@ -26,12 +26,14 @@ STAGES = {
     "training": "#facc15",
     "blending": "#38bdf8",
     "holding": "#2563eb",
-    "fossilised": "#312e81",
+    "fossilised": "#a78bfa",
     "pruned": "#dc2626",
     "embargoed": "#fca5a5",
     "resetting": "#fecaca",
 }
 """The stages of a slot's life as they are drawn, in the order of their numbers."""
+ACCURACY = "#0f172a"
+"""Dark in both themes: it crosses the stages, whose colours are bright in both."""
 LIVES = 8
 """Episodes that are drawn."""
 
@@ -158,7 +160,7 @@ def life(episode: pl.DataFrame, *, kinds: bool) -> Chart:
         marks.append(spans)
     x, y = [at + 0.5 for at in range(steps)], [slots * value - 0.5 for value in accuracy]
     said = [f"accuracy {value:.0%}" for value in accuracy]
-    marks.append(Line(name="accuracy", x=x, y=y, colour="--ink", width=2, said=said))
+    marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY, width=2, said=said))
     kind = "impaired " if episode["impaired"][0] else "capable "
     return Chart(
         title=f"{kind if kinds else ''}host: {accuracy[-1]:.0%}",

@@ -21,11 +21,13 @@ PARTS = {
 }
 """Parts of a step, as in the metrics `profile/*_us`."""
 HANDOVER = {
-    "train/agreement": ("student agrees with the teacher", "--champion"),
+    "train/agreement": ("student agrees with teacher", "--champion"),
     "lead/share": ("teacher leads", "--buy-and-hold"),
     "weight/supervision": ("weight of the supervision", "--equal-weight"),
     "weight/reinforcement": ("weight of PPO", "--random"),
 }
+ROOM = 0.2
+"""Part of the axis that is left free for the labels beside the longest bar."""
 TITLES = ("part of a step", "µs an agent step", "share")
 
 
@@ -121,7 +123,9 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         labels=["" if value is None else f"{value:.1f}" for value in mean],
     )
     said = f"{result['episodes']} {result['split']} episodes: mean, and the worst to the best agent"
-    return Chart(title=said, marks=[bars], y=Axis(rows=list(rows)), x=Axis(zero=True), height=220)
+    first, last = min(0.0, *(value or 0.0 for value in low)), max(value or 0.0 for value in [*mean, *high])
+    span = (first, last + ROOM * (last - first)) if last > first else None
+    return Chart(title=said, marks=[bars], y=Axis(rows=list(rows)), x=Axis(zero=True, span=span), height=220)
 
 
 def profile_chart(run: RunRecords) -> Chart:
