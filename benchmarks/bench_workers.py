@@ -6,7 +6,8 @@ Populations of 16, or --members. CPU seconds a generation of all processes toget
 workers are started; for each number of workers at the same tile, and for all members at once. Efficiency is the CPU
 seconds of one process over those of several: on cores that nobody else uses, N workers are N times that as fast.
 `--flat 300` instead runs the small market of bench_losses.py for so many generations with two workers, and says what
-this process and the workers had for themselves on the way.
+this process and the workers had for themselves on the way; with `--ray` on a cluster of three nodes on this machine,
+and what its object stores held, and their processes had for themselves.
 `wire` is what crossed the sockets in a generation, both ways.
 Exit status 1 where a leaf differs.
 """
@@ -18,6 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +27,7 @@ from typing import Any
 
 import psutil
 import torch
-from bench_losses import SMALL
+from bench_losses import SMALL, three_nodes
 from rich.console import Console
 from sizes import config_of
 
@@ -95,8 +97,8 @@ def measured(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
     }
 
 
-def flat(rounds: int) -> int:
-    """Private bytes of this process and of the workers, over many generations."""
+def flat(rounds: int, *, on_ray: bool) -> int:
+    """Private bytes of this process, of the workers and of the object stores, over many generations."""
     crews: list[Workers] = []
     begin = Workers.__init__
 
@@ -105,18 +107,33 @@ def flat(rounds: int) -> int:
         begin(crew, *given)
 
     def look(round_: Round) -> None:
-        if round_.number % (rounds // 6) == 0:
-            mine, theirs = private_bytes([os.getpid()]) / 1e6, private_bytes(crews[-1].pids) / 1e6
-            wire = crews[-1].wire / 1e6 / round_.number
-            print(f"{round_.number:>5} {mine:8.1f} MB here {theirs:8.1f} MB workers {wire:8.3f} MB wire", flush=True)
+        if round_.number % max(1, rounds // 12) == 0:
+            mine, crew = private_bytes([os.getpid()]) / 1e6, crews[-1]
+            theirs, wire = crew.exchange["private"] / 1e6, crew.wire / 1e6 / round_.number
+            print(f"{round_.number:>5} {mine:8.1f} MB here {theirs:8.1f} MB workers {wire:8.3f} MB wire", end="")
+            print(told_of_stores() if on_ray else "", flush=True)
 
     Workers.__init__ = beginning  # type: ignore[method-assign,assignment]
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            fw.train("erl", run=Path(folder) / "run", quiet=True, on_round=look, rounds=rounds, workers=2, **SMALL)
+        with tempfile.TemporaryDirectory() as folder, three_nodes() if on_ray else nullcontext() as nodes:
+            place = {} if nodes is None else {"cluster": nodes.address}
+            settings = SMALL | place | {"rounds": rounds, "workers": 2}
+            fw.train("erl", run=Path(folder) / "run", quiet=True, on_round=look, **settings)
     finally:
         Workers.__init__ = begin  # type: ignore[method-assign]
     return 0
+
+
+def told_of_stores() -> str:
+    """What the object stores of a cluster hold, and what the processes that keep them have for themselves."""
+    from flatwater.cluster.on_ray import in_stores  # noqa: PLC0415  (an extra)
+
+    used = in_stores()
+    keepers = [each.pid for each in psutil.process_iter(["name"]) if each.info["name"] == "raylet"]
+    shared = sum(psutil.Process(pid).memory_info().shared for pid in keepers)
+    return (
+        f" {used / 1e6:7.1f} MB in stores {private_bytes(keepers) / 1e6:7.1f} + {shared / 1e6:.1f} MB shared in raylets"
+    )
 
 
 def compared(size: str, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -143,11 +160,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--algorithm", default="hindsight")
     parser.add_argument("--flat", type=int, default=0)
+    parser.add_argument("--ray", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.flat:
-        return flat(options.flat)
+        return flat(options.flat, on_ray=options.ray)
     rows = [row for size in options.sizes for row in compared(size, options)]
     same = all(row["same"] for row in rows if row["case"] != AT_ONCE)
     if options.json:

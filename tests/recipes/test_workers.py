@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -19,12 +20,15 @@ import flatwater as fw
 from flatwater.api import configured
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import main
+from flatwater.cli.plan import print_plan
 from flatwater.cluster.asking import Worker
 from flatwater.cluster.processes import Process
 from flatwater.cluster.share import shares
 from flatwater.errors import BudgetError, ConfigError, MemoryLimitError, RunError
+from flatwater.memory.nodes import Machine
 from flatwater.memory.planner import Plan
 from flatwater.recipes.erl.market import panel_of
+from flatwater.recipes.erl.run import plan
 from flatwater.recipes.erl.workers import Assignment, Desk, Workers
 from flatwater.runs.fingerprint import versions
 
@@ -107,6 +111,9 @@ def test_any_number_of_workers_gives_the_same_run(
     assert_same(alone(kind), run)
     first, second = (line["exchange"] for line in ledger(run))
     assert 0 < first["wire"] < second["wire"]
+    assert second["arrays"] - first["arrays"] == second["formula"] == first["formula"]
+    around = second["wire"] - first["wire"] - second["formula"]
+    assert 0 < around < 64 << 10, "what messages have around their numbers"
     assert workers * (50 << 20) < second["private"] < workers * (1 << 30)
     assert all(line["exchange"] == {} for line in ledger(alone(kind)))
 
@@ -316,6 +323,27 @@ def test_tiles_are_dealt_in_order_and_evenly(count: int, workers: int) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
+def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = [
+        Machine("first", "1", 2, 4 << 30, 80 << 20, 8 << 30),
+        Machine("second", "2", 2, 1 << 20, 80 << 20, 8 << 30),
+    ]
+    monkeypatch.setattr("flatwater.recipes.erl.plan.machines", lambda _: there)
+    config = configured("erl", None, SMALL | KINDS["td3, prioritised"])
+    automatic = plan(replace(config, workers="auto", cluster="auto"))
+    assert [node.workers for node in automatic.nodes] == [2, 0], "as many as there is room for"
+    assert automatic.fits
+    crowded = plan(replace(config, workers=3, cluster="auto"))
+    assert print_plan(crowded, as_json=False) == MemoryLimitError.exit_code
+    said = capsys.readouterr().out
+    assert re.search(r"(?s)by machine.*\n *first +3 .*\n *second +0 ", said)
+    assert re.search(r"room for 2 workers of .* MiB and 1 cores each, where 3 are wanted\. Use --workers 2", said)
+    assert re.search(r"first: room for 2 of 3: .* MiB and 3 cores are wanted, 4.08 GiB and 2 are there", said)
+    assert re.search(r"wire .* numbers to and from workers in a generation", said)
+
+
 STORE = 100 << 20
 
 
@@ -371,7 +399,7 @@ def test_actors_that_are_killed_change_nothing(
 def test_what_the_cluster_cannot_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MemoryLimitError, match=r"room for 3 workers of .* where 4 are wanted\. Use --workers 3"):
         trained("hindsight", tmp_path / "many", workers=4, cluster="auto")
-    monkeypatch.setattr("flatwater.cluster.on_ray._STORE_SHARE", STORE >> 10)
+    monkeypatch.setattr("flatwater.cluster.on_ray.STORE_SHARE", STORE >> 10)
     with pytest.raises(RunError, match=r"a message of .* KiB, where 1\.00 KiB are allowed"):
         trained("hindsight", tmp_path / "large", workers=2, cluster="auto")
 

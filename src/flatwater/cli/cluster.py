@@ -27,8 +27,7 @@ class ClusterCheck:
         ray, refused = on_ray(), 0
         ray.connect(self.address)
         mine, nodes = versions(), ray.nodes()
-        for node in nodes:
-            theirs = ray.ask_node(node, "flatwater.runs.fingerprint:versions")
+        for node, theirs in zip(nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:versions"), strict=True):
             others = [f"{name} {theirs[name]} there, {mine[name]} here" for name in mine if theirs[name] != mine[name]]
             refused += bool(others)
             say(

@@ -1,6 +1,7 @@
 """`flatwater plan RECIPE`: what a run would hold by owner, and the limits that this is held against."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from flatwater.cli.settings import OverRecipe
 from flatwater.errors import MemoryLimitError
+from flatwater.memory.nodes import NodePlan, told_nodes
 from flatwater.memory.planner import BUDGET_SHARE, grouped
 from flatwater.memory.planner import Plan as PlannedRun
 from flatwater.terminal import terminal
@@ -85,6 +87,15 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
         table.add_row(*([f"{each}, set aside in the cluster"] if plan.apart else [each, *row]), style="dim")
     table.add_row("the run at its highest", *_cells(plan.needed_bytes, plan.needed_bytes), style="bold")
     console.print(table)
+    if plan.nodes:
+        console.print(by_machine(plan.nodes))
+    for name, size in plan.exchange.items():
+        console.print(f"wire    {format_bytes(size):>12}  {EXCHANGED[name]}")
+    _show_verdict(plan, console)
+
+
+def _show_verdict(plan: PlannedRun, console: Console) -> None:
+    """What the plan is held against, and whether it fits."""
     for name, size in plan.limits.items():
         console.print(f"limit   {format_bytes(size):>12}  {name}")
     source = "--budget" if plan.budget is not None else f"{BUDGET_SHARE:.0%} of the tightest limit"
@@ -93,8 +104,27 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
         console.print("it fits", style="green")
         return
     console.print("it does not fit", style="bold red")
+    lacking = [node for node in plan.nodes if not node.fits]
+    if lacking:
+        console.print(told_nodes(plan.nodes, lacking), soft_wrap=True)
     for line in plan.suggestions:
         console.print(f"  {line}", soft_wrap=True)
+
+
+EXCHANGED = {"generation": "numbers to and from workers in a generation", "largest": "numbers in the largest message"}
+
+
+def by_machine(nodes: Sequence[NodePlan]) -> Table:
+    """What is wanted of each machine of a cluster, and what is there."""
+    table = Table(title="by machine", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("machine", "workers", "theirs", "mapped, once", "object store", "wanted", "there"):
+        table.add_column(name, justify="left" if name == "machine" else "right", no_wrap=True)
+    for node in nodes:
+        private, wants = node.workers * node.wants.worker, node.wants
+        sizes = (private, wants.mapped, node.machine.store, node.needed, node.there)
+        style = "" if node.fits else "bold red"
+        table.add_row(node.machine.name, str(node.workers), *map(format_bytes, sizes), style=style)
+    return table
 
 
 def _cells(size: int, whole: int) -> tuple[str, str, str]:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+import numpy as np
+
 from flatwater.cluster.worker import FAILED, NO_MEMORY
 from flatwater.errors import BudgetError, RunError
 from flatwater.units import format_bytes
@@ -81,6 +83,8 @@ class Worker:
         self._preparing, self._deaths = False, 0
         self.wire = 0
         """Bytes of questions and answers so far."""
+        self.arrays = 0
+        """Those of the arrays in them."""
         self.private = 0
         """Bytes in RAM that its process had for itself alone at its last answer, wherever it is."""
         self.leaves = False
@@ -94,6 +98,7 @@ class Worker:
 
     def post(self, name: str, *given: object) -> None:
         """Ask a method. The answer must be taken, whatever it is."""
+        self.arrays += payload(given)
         self._post(_message(name, *given))
 
     def take(self) -> Any:  # noqa: ANN401  (what the method gives)
@@ -112,6 +117,7 @@ class Worker:
                     raise
                 self._replace_()
         self._waiting.popleft()
+        self.arrays += payload(answer)
         if not self._preparing:
             self._deaths = 0
         if kind == NO_MEMORY:
@@ -186,6 +192,15 @@ class Worker:
                 self._preparing = False
         for message in unanswered[not begun :]:
             self._post(message)
+
+
+def payload(value: object) -> int:
+    """Bytes of the arrays in a message."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return sum(map(payload, value)) if isinstance(value, tuple | list) else 0
 
 
 def _message(name: str, *given: object) -> bytes:

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from flatwater.cluster.worker import Answers
 from flatwater.errors import RunError
 from flatwater.imported import import_object
+from flatwater.memory.nodes import STORE_SHARE
 from flatwater.units import format_bytes
 
 AUTO = "auto"
@@ -41,8 +43,6 @@ PLACED_SECONDS = 300.0
 """How long a worker may wait for a place in the cluster."""
 _LOST = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
 """A dead actor, one whose node does not answer, and an answer that was lost with its node are one event."""
-_STORE_SHARE = 2
-"""Messages of that size fit into a node's object store at once. Ray itself takes more than its store holds."""
 
 
 def connect(address: str) -> None:
@@ -99,21 +99,25 @@ def nodes() -> list[Node]:
     return sorted(found, key=lambda node: (node.name, node.identity))
 
 
-def places(threads: int, memory: int) -> int:
-    """Workers of so many threads and bytes that the cluster has room for, other programs left aside."""
-    return sum(int(min(node.cores // threads, node.memory // max(1, memory))) for node in nodes())
+def in_stores() -> int:
+    """Bytes that the object stores of all nodes hold, each node's once."""
+    there, left = ray.cluster_resources(), ray.available_resources()
+    name = "object_store_memory"
+    return int(there.get(name, 0.0) - left.get(name, 0.0))
 
 
-def ask_node(node: Node, target: str, *given: object) -> Any:  # noqa: ANN401  (what the function gives)
-    """What a function says on a node.
+def ask_nodes(asked: Sequence[Node], target: str, *given: object) -> list[Any]:
+    """What a function says on each of several nodes, asked at once.
 
     Args:
-        node: of `nodes`.
+        asked: of `nodes`.
         target: `package.module:function`.
         given: to the function.
     """
-    strategy = NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False)
-    return ray.get(_call_there.options(scheduling_strategy=strategy).remote(target, *given), timeout=PLACED_SECONDS)
+    at = (NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False) for node in asked)
+    said = [_call_there.options(scheduling_strategy=strategy).remote(target, *given) for strategy in at]
+    answers: list[Any] = ray.get(said, timeout=PLACED_SECONDS)
+    return answers
 
 
 def _call(target: str, *given: object) -> Any:  # noqa: ANN401
@@ -150,7 +154,7 @@ _HostThere = ray.remote(max_restarts=0, max_task_retries=0)(_Host)
 def too_large(size: int, most: int) -> str:
     """Why a message is not sent."""
     return (
-        f"a message of {format_bytes(size)}, where {format_bytes(most)} are allowed, 1/{_STORE_SHARE} of the smallest "
+        f"a message of {format_bytes(size)}, where {format_bytes(most)} are allowed, 1/{STORE_SHARE} of the smallest "
         "object store. Start Ray with a larger --object-store-memory, or make replay and population smaller."
     )
 
@@ -160,15 +164,17 @@ class Actor:
 
     pause = 2.0  # a node that is lost is still offered by Ray for a while
 
-    def __init__(self, threads: int, memory: int) -> None:
+    def __init__(self, threads: int, memory: int, node: str) -> None:
         """Ask for a place; it is not waited for.
 
         Args:
             threads: of the worker: cores that Ray sets aside.
             memory: bytes that Ray sets aside.
+            node: where it shall be if that is there; wherever there is room where empty.
         """
-        self._most = min(node.store for node in nodes()) // _STORE_SHARE
-        self._host = _HostThere.options(num_cpus=threads, memory=memory).remote(self._most)
+        self._most = min(node.store for node in nodes()) // STORE_SHARE
+        at = NodeAffinitySchedulingStrategy(node_id=node, soft=True) if node else None
+        self._host = _HostThere.options(num_cpus=threads, memory=memory, scheduling_strategy=at).remote(self._most)
         self._where = self._host.where.remote()
         self._asked: deque[Any] = deque()
         self._placed: tuple[str, int] | None = None
@@ -217,9 +223,9 @@ class Actor:
         identity, pid = self._placed
         with suppress(RayError):  # its node is gone: Ray says so of the actor as well
             node = next((each for each in nodes() if each.identity == identity), None)
-            if node and ask_node(node, "flatwater.memory.probes.proc:stands_still", pid):
+            if node and ask_nodes([node], "flatwater.memory.probes.proc:stands_still", pid)[0]:
                 if kill:
-                    ask_node(node, "os:kill", pid, int(signal.SIGKILL))
+                    ask_nodes([node], "os:kill", pid, int(signal.SIGKILL))
                 return True
         return False
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flatwater.errors import MemoryLimitError
+from flatwater.memory.nodes import NodePlan, refuse_nodes
 from flatwater.units import format_bytes
 
 BUDGET_SHARE = 0.9
@@ -35,6 +36,10 @@ class Plan:
     """Estimated private bytes of each process that computes for the run."""
     apart: bool = False
     """Whether those processes are on machines of a cluster, which sets memory aside for them."""
+    nodes: Sequence[NodePlan] = field(default=())
+    """Where they are placed at the start, of a cluster."""
+    exchange: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of numbers that go between them and the run in a generation, and in the largest message."""
     mapped: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each leaf that is a part of a file, whose pages all processes share; no owner has them."""
 
@@ -77,8 +82,9 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether the run stays within its budget and the machine's limit."""
-        return self.needed_bytes <= min(self.budget_bytes, self.limit_bytes)
+        """Whether the run stays within its budget and the machine's limit, and its workers within their machines'."""
+        here = self.needed_bytes <= min(self.budget_bytes, self.limit_bytes)
+        return here and all(node.fits for node in self.nodes)
 
     def to_json(self) -> dict[str, Any]:
         """As in plan.json."""
@@ -90,6 +96,8 @@ class Plan:
             "base_bytes": self.base_bytes,
             "workers": list(self.workers),
             "apart": self.apart,
+            "nodes": [node.to_json() for node in self.nodes],
+            "exchange": dict(self.exchange),
             "mapped": dict(self.mapped),
             "needed_bytes": self.needed_bytes,
             "limit_bytes": self.limit_bytes,
@@ -104,8 +112,9 @@ def refuse(plan: Plan) -> None:
     """Stop a run that does not fit.
 
     Raises:
-        MemoryLimitError: with the largest owners and what to change.
+        MemoryLimitError: with the largest owners, or the machines that its workers do not fit on, and what to change.
     """
+    refuse_nodes(plan.nodes)
     if plan.fits:
         return
     remedy = "Make it smaller, or give it more with --budget; --start-over-budget starts it all the same."

@@ -49,6 +49,7 @@ def planned(
     device: torch.device,
     workers: Sequence[int] = (),
     apart: bool = False,
+    exchange: Mapping[str, int] = MappingProxyType({}),
     mapped: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """The plan of a run.
@@ -60,6 +61,7 @@ def planned(
         device: where the run will compute: its memory is what counts.
         workers: bytes of the state of each process that computes besides.
         apart: whether those are on other machines.
+        exchange: bytes that go between them and the run.
         mapped: bytes by path of what no process has for itself.
 
     Raises:
@@ -77,6 +79,7 @@ def planned(
         budget=config.budget_bytes,
         workers=[WORKER_BYTES + held + highest for held in workers],
         apart=apart,
+        exchange=exchange,
         mapped=mapped,
     )
 

@@ -66,8 +66,9 @@ class Run(ABC):
     def exchange(self) -> Mapping[str, int]:
         """What the ledger says of those processes, on whichever machine; nothing where there are none.
 
-        `private` is what they had for themselves at their last answers, `wire` what has gone to them and come from them
-        so far, in bytes.
+        `private` is what they had for themselves at their last answers; `wire` what has gone to them and come from them
+        so far, `arrays` the numbers in that; `formula` those of a generation in which nothing is lost; `stores` what
+        the object stores of a cluster hold, each counted once. All in bytes.
         """
         return {}
 

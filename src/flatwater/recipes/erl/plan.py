@@ -9,6 +9,7 @@ import torch
 from flatwater.algorithms.adam import Span
 from flatwater.cluster.share import shares
 from flatwater.envs.trading.market import outline_market
+from flatwater.memory.nodes import STORE_SHARE, Wants, dealt_to, room_of
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.process import free_cores
 from flatwater.memory.probes.torch_ops import peak_bytes
@@ -16,9 +17,10 @@ from flatwater.panel.features import find_features
 from flatwater.panel.panel import Panel
 from flatwater.panel.splits import check_episode, split_days
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.exchange import exchange_of
 from flatwater.recipes.erl.market import can_be_mapped
-from flatwater.recipes.erl.workers import places
-from flatwater.runs.planning import META, WORKER_BYTES, Alternative, planned, suggested
+from flatwater.recipes.erl.workers import machines
+from flatwater.runs.planning import META, Alternative, planned, suggested
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.config import replay_capacity
 from flatwater.trainers.erl.crew import Here
@@ -45,10 +47,13 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         private = not can_be_mapped(device, sum(market.values()))
     mapped = {} if private else market
     owners = {path: size for path, size in owners.items() if path not in mapped}
+    dealt, exchange = shares_of(setup, config), {}
     workers = [
-        sum(nbytes(build_erl(replace(setup, share=span), run.market)).values()) - sum(mapped.values())
-        for span in dealt(setup, config)
+        sum(nbytes(build_erl(replace(setup, share=span), run.market)).values()) - sum(mapped.values()) for span in dealt
     ]
+    if dealt:
+        found = exchange_of(setup, run, dealt)
+        exchange = {"generation": found.generation, "largest": found.largest}
     plan = planned(
         owners,
         lambda: transients(setup, run),
@@ -56,24 +61,41 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         device=device,
         workers=workers,
         apart=bool(config.cluster),
+        exchange=exchange,
         mapped=mapped,
     )
+    if plan.apart and dealt:
+        plan = placed(plan, config)
+        room = room_of(plan.nodes)
+        if not isinstance(config.workers, int) and room < len(dealt):
+            return plan_erl(replace(config, workers=max(1, room)), panel, device, private=private)
     if plan.fits:
         return plan
     smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, panel, device.type)[1]))
     return replace(plan, suggestions=tuple(smaller))
 
 
-def dealt(setup: Setup, config: ErlRunConfig) -> list[Span]:
+def placed(plan: Plan, config: ErlRunConfig) -> Plan:
+    """The plan with its workers on the machines of the cluster."""
+    wants = Wants(
+        worker=max(plan.workers),
+        threads=max(1, config.threads),
+        mapped=plan.mapped_bytes,
+        store=STORE_SHARE * plan.exchange["largest"],
+    )
+    return replace(plan, nodes=dealt_to(machines(config), len(plan.workers), wants))
+
+
+def shares_of(setup: Setup, config: ErlRunConfig) -> list[Span]:
     """The members of each worker; empty where this process computes alone.
 
     Args:
         setup: of the whole population.
-        config: says how many workers, and where.
+        config: says how many workers, and where; on a cluster as many as there can be are left to `plan_erl`.
     """
     tiles, workers = setup.tiles, config.workers
     if not isinstance(workers, int):
-        workers = places(config, WORKER_BYTES) if config.cluster else free_cores()
+        workers = len(tiles) if config.cluster else free_cores()
     found = shares(len(tiles), workers)
     return [(tiles[low][0], tiles[high - 1][1]) for low, high in found] if len(found) > 1 else []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.envs.trading.simulator import live_simulators
-from flatwater.errors import MemoryLimitError
+from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, refuse
 from flatwater.memory.probes.process import private_bytes
 from flatwater.metrics.alarms import (
@@ -29,7 +29,7 @@ from flatwater.recipes.erl.plan import plan_erl
 from flatwater.recipes.erl.result import as_json, write_holdout, write_result
 from flatwater.recipes.erl.score import Contest, Score, score_champion
 from flatwater.recipes.erl.successor import take_over_
-from flatwater.recipes.erl.workers import Workers, places
+from flatwater.recipes.erl.workers import Workers
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
@@ -39,7 +39,6 @@ from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.round import ErlTrainer, build_trainer, lineage_record
 from flatwater.trainers.erl.setup import Setup, build_setup
 from flatwater.trainers.erl.state import build_erl, has_champion
-from flatwater.units import format_bytes
 
 
 def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
@@ -197,11 +196,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
     plan = plan_erl(config, panel, device)
     if not config.start_over_budget:
         refuse(plan)
-    if plan.apart and (room := places(config, max(plan.workers, default=0))) < len(plan.workers):
-        raise MemoryLimitError(
-            f"the cluster has room for {room} workers of {format_bytes(max(plan.workers))} and {config.threads} cores "
-            f"each, where {len(plan.workers)} are wanted. Use --workers {max(1, room)}, or add machines."
-        )
+    refuse_nodes(plan.nodes)
     ground = market_of(config, panel, device)
     if bool(plan.mapped) == bool(ground.private):  # not as the plan judged
         plan = plan_erl(config, panel, device, private=bool(ground.private))
@@ -209,9 +204,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
             refuse(plan)
     setup = build_setup(config, ground.market, ground.splits, device)
     run = allocated(lambda: build_erl(setup, ground.market), plan)
-    crew: Crew = (
-        Workers(config, setup, run, panel.fingerprint, plan.worker_budgets) if plan.workers else Here(setup, run)
-    )
+    crew: Crew = Workers(config, setup, run, panel.fingerprint, plan) if plan.workers else Here(setup, run)
     return ErlRun(config, plan, build_trainer(setup, run, crew), panel, ground.private)
 
 

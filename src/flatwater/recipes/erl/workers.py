@@ -6,22 +6,25 @@ market. They are sent when they have changed, so a worker may die at any moment 
 
 import platform
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from flatwater.algorithms.adam import Span
-from flatwater.algorithms.api import Members
+from flatwater.cluster.asking import Desk as Life
 from flatwater.cluster.asking import Worker
 from flatwater.cluster.processes import Process
 from flatwater.cluster.share import shares
 from flatwater.errors import ConfigError, RunError
+from flatwater.memory.nodes import Machine
+from flatwater.memory.planner import Plan
+from flatwater.memory.probes import limit
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.exchange import GATHERED, columns_of, exchange_of, rows_of, weights_in
 from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.replay.rows import RowReplay, Transitions
 from flatwater.runs.fingerprint import ARITHMETIC, arithmetic, changes, versions
@@ -33,8 +36,6 @@ from flatwater.trainers.erl.tile import Judged, Trained, judge_tile, train_tile
 
 Arrays = dict[str, np.ndarray]
 DESK = "flatwater.recipes.erl.workers:Desk"
-GATHERED = 8
-"""Updates after which members' rows are brought home: no more are computed again where a worker dies."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,10 @@ class Desk:
         replay.appended = appended
 
     def learn(self) -> np.ndarray | None:
-        """The next update; |TD error| of what its members drew."""
-        found = self._learning.update_()
-        return None if found is None else found.numpy()
+        """The next update; |TD error| of what its members drew, where that decides what is drawn."""
+        found, replay = self._learning.update_(), self._run.replay
+        weighed = replay is not None and replay.priorities is not None
+        return found.numpy() if weighed and found is not None else None
 
     def weigh(self, td_error: np.ndarray) -> None:
         """|TD error| of what all members drew in that update."""
@@ -129,7 +131,7 @@ class Desk:
 class Workers:
     """The run's side: a crew (`trainers.erl.crew.Crew`) whose processes are started when they are first needed."""
 
-    def __init__(self, config: ErlRunConfig, setup: Setup, run: Erl, fingerprint: str, budgets: Sequence[int]) -> None:
+    def __init__(self, config: ErlRunConfig, setup: Setup, run: Erl, fingerprint: str, plan: Plan) -> None:
         """Nothing is started yet.
 
         Args:
@@ -137,11 +139,12 @@ class Workers:
             setup: of the whole population.
             run: its state.
             fingerprint: of the panel.
-            budgets: private bytes that each worker may have; there are no more workers than tiles.
+            plan: how many workers, on which machines, and the private bytes that each may have.
         """
         self._config, self._setup, self._run, self._fingerprint = config, setup, run, fingerprint
         self._tiles = setup.tiles
-        self._budgets, dealt = budgets, shares(len(self._tiles), len(budgets))
+        self._budgets, dealt = plan.worker_budgets, shares(len(self._tiles), len(plan.workers))
+        self._nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
         self._owner = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
         self._workers: list[Worker] = []
@@ -164,15 +167,20 @@ class Workers:
 
     @property
     def exchange(self) -> Mapping[str, int]:
-        """What all workers had for themselves at their last answers, on whichever machine, and `wire`; bytes."""
-        return {"private": sum(worker.private for worker in self._workers), "wire": self.wire}
+        """What `runs.run.Run.exchange` says."""
+        stores = {"stores": on_ray().in_stores()} if self._config.cluster and self._workers else {}
+        return {
+            "private": sum(worker.private for worker in self._workers),
+            "wire": self.wire,
+            "arrays": sum(worker.arrays for worker in self._workers),
+            "formula": exchange_of(self._setup, self._run, self.spans).generation,
+        } | stores
 
     def learn_(self) -> None:
         """All shares at once; draws that depend on errors wait for those of all."""
         self._ready_()
         found = self._ask_all("learn")
-        weighed = self._run.replay is not None and self._run.replay.priorities is not None
-        error = np.concatenate(found) if weighed and found[0] is not None else None
+        error = None if found[0] is None else np.concatenate(found)
         self._learned.append(error)
         if error is not None:
             self._ask_all("weigh", error)
@@ -256,9 +264,15 @@ class Workers:
             DESK,
             Assignment(config, self.spans[number], self._fingerprint, versions()),
             prepare=self._prepare_,
-            open_desk=(lambda: on_ray().Actor(config.threads, budget)) if config.cluster else Process,
+            open_desk=(lambda: self._actor_(number)) if config.cluster else Process,
             budget=budget,
         )
+
+    def _actor_(self, number: int) -> Life:
+        """A life on the cluster: the first one where the plan has it, any other wherever there is room."""
+        node, self._nodes[number] = self._nodes[number], ""
+        actor: Life = on_ray().Actor(self._config.threads, self._budgets[number], node)
+        return actor
 
     def _note_(self, worker: Worker) -> None:
         if self._config.any_machine:
@@ -310,40 +324,29 @@ def on_ray() -> ModuleType:
     return on_ray
 
 
-def places(config: ErlRunConfig, memory: int) -> int:
-    """Workers of so many bytes that the configuration's cluster has room for."""
+def machines(config: ErlRunConfig) -> list[Machine]:
+    """Those of the configuration's cluster."""
     assert config.cluster  # noqa: S101  (who asks has one)
     ray = on_ray()
     ray.connect(config.cluster)
-    room: int = ray.places(max(1, config.threads), memory)
-    return room
-
-
-def rows_of(learner: Members) -> Iterator[tuple[str, Tensor]]:
-    """What belongs to one member each, by path: [P, ...], or [P + 1, ...] with the champion's row last."""
-    for leaf in leaves(learner):
-        if isinstance(leaf.value, Tensor) and not leaf.derived:
-            yield leaf.path, leaf.value
-
-
-def columns_of(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
-    """What belongs to one transition each."""
-    for name in ("row", "following", "action", "reward", "discount", "member", "account"):
-        if (column := getattr(replay, name)) is not None:
-            yield name, column
+    nodes = ray.nodes()
+    found = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.limits.__name__}")
+    return [
+        Machine(node.name, node.identity, int(node.cores), node.memory, node.store, min(limits.values()))
+        for node, limits in zip(nodes, found, strict=True)
+    ]
 
 
 def weights_of(replay: RowReplay) -> Arrays:
     """How likely each transition is to be drawn; nothing where all are alike."""
-    weights = replay.priorities
-    return {} if weights is None else {"mass": weights.mass.numpy(), "top": weights.top.numpy()}
+    return {name: weight.numpy() for name, weight in weights_in(replay)}
 
 
 def write_weights_(replay: RowReplay, weights: Arrays) -> None:
     """The same, received."""
+    for name, weight in weights_in(replay):
+        weight.copy_(torch.from_numpy(weights[name]))
     if replay.priorities is not None:
-        replay.priorities.mass.copy_(torch.from_numpy(weights["mass"]))
-        replay.priorities.top.copy_(torch.from_numpy(weights["top"]))
         replay.priorities.changed = True
 
 
