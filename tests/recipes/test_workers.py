@@ -94,6 +94,17 @@ def assert_same(first: Path, second: Path) -> None:
     assert numbers(first) == numbers(second)
 
 
+def assert_exchanged(run: Path, workers: int) -> dict[str, int]:
+    """A whole generation has moved what the formula says. Returns what the ledger said last."""
+    first, second = (line["exchange"] for line in ledger(run))
+    assert second["arrays"] - first["arrays"] == second["formula"] == first["formula"]
+    around = second["wire"] - first["wire"] - second["formula"]
+    assert 0 < around < 64 << 10, "what messages have around their numbers"
+    assert workers * (50 << 20) < second["private"] < workers * (1 << 30)
+    found: dict[str, int] = second
+    return found
+
+
 @pytest.mark.parametrize(
     ("kind", "workers"),
     [
@@ -109,12 +120,7 @@ def test_any_number_of_workers_gives_the_same_run(
 ) -> None:
     run = trained(kind, tmp_path / "run", workers=workers)
     assert_same(alone(kind), run)
-    first, second = (line["exchange"] for line in ledger(run))
-    assert 0 < first["wire"] < second["wire"]
-    assert second["arrays"] - first["arrays"] == second["formula"] == first["formula"]
-    around = second["wire"] - first["wire"] - second["formula"]
-    assert 0 < around < 64 << 10, "what messages have around their numbers"
-    assert workers * (50 << 20) < second["private"] < workers * (1 << 30)
+    assert_exchanged(run, workers)
     assert all(line["exchange"] == {} for line in ledger(alone(kind)))
 
 
@@ -366,7 +372,9 @@ def _cluster() -> Iterator[None]:
 @pytest.mark.usefixtures("_cluster")
 @pytest.mark.parametrize(("kind", "workers"), [("hindsight", 2), ("td3, prioritised", 3)])
 def test_a_run_on_ray_is_the_same_run(kind: str, workers: int, alone: Callable[[str], Path], tmp_path: Path) -> None:
-    assert_same(alone(kind), trained(kind, tmp_path / "run", workers=workers, cluster="auto"))
+    run = trained(kind, tmp_path / "run", workers=workers, cluster="auto")
+    assert_same(alone(kind), run)
+    assert 0 <= assert_exchanged(run, workers)["stores"] < STORE
 
 
 @pytest.mark.cluster
