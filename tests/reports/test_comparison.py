@@ -41,6 +41,13 @@ def test_only_settings_that_differ_are_listed() -> None:
     assert setting_rows(runs) == [("population.size", ["16", "8"]), ("population.x", ["-", "u v"])]
 
 
+def test_a_setting_that_an_older_run_lacks_has_its_default() -> None:
+    older = Path(made("older", old="size = 16", new=""))
+    assert setting_rows(read_compared({"a": Path(made("a")), "older": older})) == []
+    other = Path(made("b", old="size = 16", new="size = 8"))
+    assert setting_rows(read_compared({"older": older, "b": other})) == [("population.size", ["16", "8"])]
+
+
 def test_a_difference_has_an_interval_where_the_days_are_the_same() -> None:
     names = (made("a"), made("b", daily=0.001, noise=0.0005), made("c", noise=0.01))
     better, same = differences(read_compared({name: Path(name) for name in names}))
@@ -60,7 +67,7 @@ def test_runs_of_other_days_or_without_equity_say_why_there_is_none() -> None:
     found = differences(read_compared({name: Path(name) for name in runs}))
     assert [one.sentence for one in found] == [
         "B and A: no interval, their equity is of different days.",
-        "C and A: no interval, C has no equity.parquet.",
+        "C and A: no interval, which needs daily equity, as traders with a result have, and not C.",
     ]
 
 

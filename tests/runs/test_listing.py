@@ -33,8 +33,11 @@ def test_one_odd_run_does_not_hide_the_others(tmp_path: Path, capsys: pytest.Cap
     (make(tmp_path / "numbers") / "metrics.jsonl").write_text('{"round": 1, "fitness": "\\u001b[31m"}\n')
     (make(tmp_path / "bytes") / "config.toml").write_bytes(b"\xff")
 
+    (make(tmp_path / "bare") / "metrics.jsonl").write_text('{"round": 1}\n')
+    (tmp_path / "bare" / "checkpoints").rmdir()  # somebody made room
+
     states = {line.name: (line.state, bool(line.problem)) for line in list_runs(tmp_path)}
-    assert states.pop("sound[1]") == ("stopped", False)
+    assert states.pop("sound[1]") == states.pop("bare") == ("stopped", False)
     assert len(states) == 7
     assert set(states.values()) == {("unreadable", True)}
 

@@ -15,6 +15,7 @@ from conftest import OPTIONS, newest_leaves
 from signalled import signal_amid
 
 from flatwater.cli.main import main
+from flatwater.runs.signals import Terminated, end_on_signals
 
 Train = Callable[..., Path]
 Same = Callable[[Path, Path], None]
@@ -29,6 +30,7 @@ os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGHUP, getattr(signal, sys.argv.pop(1)))
 from flatwater.cli.main import main
+from flatwater.runs.signals import Terminated, end_on_signals
 sys.exit(main())
 """
 """What a shell does before it starts a program in the foreground of a terminal."""
@@ -104,6 +106,7 @@ from pathlib import Path
 sys.path.append(sys.argv[1])
 from signalled import signal_amid
 from flatwater.cli.main import main
+from flatwater.runs.signals import Terminated, end_on_signals
 run, number = Path(sys.argv[2]), signal.Signals(int(sys.argv[3]))
 signal.signal(number, signal.SIG_DFL)
 signal_amid("restore_run", run / "config.toml", number)
@@ -188,3 +191,16 @@ def test_a_log_on_a_full_disk_does_not_end_the_run(tiny: list[str], tmp_path: Pa
         command = [*FLATWATER, "train", "erl", *tiny, "--rounds", "2", "--run", str(run)]
         assert subprocess.run(command, stdout=full, check=False).returncode == 0
     assert (run / "result.json").exists()
+
+
+def test_who_is_ended_and_woken_draws_nothing_more() -> None:
+    def draw(*_: object) -> None:
+        raise AssertionError("a screen would be drawn")
+
+    before = signal.getsignal(signal.SIGCONT)
+    with end_on_signals():
+        with pytest.raises(Terminated):
+            signal.signal(signal.SIGCONT, draw)  # as the live screen does
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGCONT)
+    assert signal.getsignal(signal.SIGCONT) is before

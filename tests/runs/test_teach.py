@@ -171,7 +171,7 @@ def test_other_worlds_are_taught_in_and_resumed(
         (["--teacher", "babyai"], "babyai"),
         (["--teacher", "run:nowhere"], "nowhere"),
         (["--block", "5"], "block = 5: must be a multiple of learner.unroll (2)"),
-        (["--learner.minibatches", "7"], "learner.minibatches = 7: must be a divisor of 8"),
+        (["--learner.minibatches", "7"], "learner.minibatches = 7: must be a divisor of 8, such as 4"),
         (["--foraging.size", "4"], "foraging.size = 4: must be large enough"),
         (["--world", "gymnasium:Nothing-v0"], "Nothing"),
     ],

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError
 from flatwater.metrics.jsonl import plain
 from flatwater.mirror.download import at_hand
@@ -112,10 +113,15 @@ def read_compared(folders: Mapping[str, Path]) -> list[Compared]:
 
 def setting_rows(runs: Sequence[Compared]) -> Rows:
     """Each setting that is not the same in all of them, in the order of the file."""
-    flat = [_flat(each.run.config) for each in runs]
-    names = dict.fromkeys(name for settings in flat for name in settings)
+    flat = [_settings(each.run) for each in runs]
+    names = dict.fromkeys(name for each in runs for name in _flat(each.run.config))
     rows = [(name, [_setting(settings[name]) if name in settings else NOTHING for settings in flat]) for name in names]
     return [(name, cells) for name, cells in rows if len({*cells}) > 1]
+
+
+def _settings(run: RunRecords) -> dict[str, Any]:
+    """By name; one that the run's version did not have yet has its default, with which the run is resumed."""
+    return _flat(to_mapping(run.recipe.config())) | _flat(run.config)
 
 
 def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -179,8 +185,8 @@ def _against(own: Compared, first: Compared) -> Against:
 
     tables = [each.run.equity for each in (own, first) if each.run.equity is not None]
     if len(tables) < 2:  # noqa: PLR2004  (two sides)
-        missing = [each.letter for each in (own, first) if each.run.equity is None]
-        return none(f"{' and '.join(missing)} {'have' if len(missing) > 1 else 'has'} no equity.parquet")
+        missing = " and ".join(each.letter for each in (own, first) if each.run.equity is None)
+        return none(f"which needs daily equity, as traders with a result have, and not {missing}")
     if not tables[0]["date"].equals(tables[1]["date"]):
         return none("their equity is of different days")
     column = first.run.recipe.trained
@@ -202,7 +208,7 @@ def daily_returns(equity: np.ndarray) -> np.ndarray:
 
 def as_json(runs: Sequence[Compared]) -> dict[str, Any]:
     """All of it as plain values."""
-    flat, differing = [_flat(each.run.config) for each in runs], [name for name, _ in setting_rows(runs)]
+    flat, differing = [_settings(each.run) for each in runs], [name for name, _ in setting_rows(runs)]
     found = {
         "runs": [
             {

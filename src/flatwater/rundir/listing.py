@@ -127,7 +127,7 @@ def newest_run(folder: Path, *states: str) -> Path:
 def _is_run(folder: RunFolder) -> bool:
     """Whether there is a run, or what may be one: other programs keep a config.toml as well."""
     try:
-        return folder.config.is_file() and folder.checkpoints.is_dir()
+        return folder.config.is_file() and (folder.checkpoints.is_dir() or folder.metrics.is_file())
     except OSError:  # a folder that nobody may look into
         return True
 

@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from flatwater import __version__
+from flatwater.envs.world import Array
 from flatwater.errors import ConfigError, DataError, FlatwaterError, RunError
 from flatwater.printable import shown
 from flatwater.recipe import find_recipe
@@ -247,3 +249,24 @@ def _quiet() -> Iterator[None]:
     finally:
         for log, level in zip(logs, before, strict=True):
             log.setLevel(level)
+
+
+def observed(obs: Any, shape: tuple[int, ...], several: str = "several") -> tuple[Array, bool]:  # noqa: ANN401
+    """The observations as rows [B, ...], and whether there was one alone.
+
+    Raises:
+        ConfigError: they have another shape than those that were learned from.
+    """
+    if isinstance(obs, Mapping) or (isinstance(obs, tuple | list) and any(isinstance(one, Mapping) for one in obs)):
+        raise ConfigError(
+            f"obs = a mapping: wanted is an array {list(shape)}, as learning saw it. Give "
+            "gymnasium.spaces.flatten(env.observation_space, obs)"
+        )
+    seen = np.asarray(obs)
+    alone = seen.shape == shape
+    rows = seen[None] if alone else seen
+    if rows.shape[1:] != shape:
+        raise ConfigError(
+            f"obs = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of {several}"
+        )
+    return rows, alone

@@ -116,15 +116,16 @@ def end_on_signals() -> Iterator[None]:
     def end(number: int, _frame: FrameType | None) -> None:
         if not ended:  # a second one must not interrupt the clearing away
             ended.append(number)
+            signal.signal(signal.SIGCONT, ignore)  # systemd and `timeout` send it next: no screen is to be drawn for it
             raise Terminated(number)
 
     def ignore(_number: int, _frame: FrameType | None) -> None:
         """Unlike SIG_IGN this is not handed on to programs that are started."""
 
-    untouched = [number for number in (*ENDS, SAVES) if signal.getsignal(number) is signal.SIG_DFL]
+    untouched = [number for number in (*ENDS, SAVES, signal.SIGCONT) if signal.getsignal(number) is signal.SIG_DFL]
     with (
-        _handled([number for number in untouched if number != SAVES], end),
-        _handled([number for number in untouched if number == SAVES], ignore),
+        _handled([number for number in untouched if number in ENDS], end),
+        _handled([number for number in untouched if number not in ENDS], ignore),
     ):
         yield
 

@@ -134,8 +134,11 @@ def _check(mark: pytest.Mark, name: str) -> Check:
             return lambda run, named: grown(run, plan, named)
         allowed = budget_of(*mark.args, **mark.kwargs)
         return lambda run, named: over_budget(run, allowed, named)
-    except (FlatwaterError, TypeError) as fault:  # TypeError: an argument that the mark does not have
+    except FlatwaterError as fault:
         problem = str(fault)
+    except TypeError as fault:  # an argument that the mark does not have
+        known = "rounds, growth and warmup" if mark.name == FLAT else "max_growth"
+        problem = f"{str(fault).partition('() ')[2]}. It takes {known}"
     pytest.fail(f"@pytest.mark.{mark.name} of {name}: {problem}", pytrace=False)
 
 

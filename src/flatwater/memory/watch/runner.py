@@ -74,8 +74,8 @@ def command_of(words: Sequence[str]) -> list[str]:
     if found is None:
         raise ConfigError(f"watch: there is no command {command[0]!r}. Give a command, a script (.py) or -m MODULE.")
     script = _script(command)
-    if script is not None and not Path(script).exists():
-        raise ConfigError(f"watch: there is no script {script!r} in {Path.cwd()}")
+    if script is not None and not (Path(script).is_file() or Path(script, "__main__.py").is_file()):
+        raise ConfigError(f"watch: there is no script {script!r} in {Path.cwd()}. Give a file, or -m MODULE.")
     return [found, *command[1:]]
 
 

@@ -10,12 +10,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from flatwater.envs.world import Array
-from flatwater.errors import ConfigError
 from flatwater.nets.mlp import MLPActor
 from flatwater.nets.stack import joined, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.portable import Portable
+from flatwater.runs.portable import Portable, observed
 from flatwater.storage.content import convert_to
 
 Bounds = tuple[tuple[float, float], ...]
@@ -67,14 +66,8 @@ class Champion:
         Raises:
             ConfigError: an observation has another shape than those that were learned from.
         """
-        seen, shape = np.asarray(obs, np.float32), (self._actor.obs,)
-        alone = seen.shape == shape
-        rows = seen[None] if alone else seen
-        if rows.shape[1:] != shape:
-            raise ConfigError(
-                f"obs = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of several"
-            )
-        shown = torch.from_numpy(np.array(rows)).to(self._weights.device)
+        rows, alone = observed(obs, (self._actor.obs,))
+        shown = torch.from_numpy(np.array(rows, np.float32)).to(self._weights.device)
         with torch.no_grad():
             found: Array = self._module(shown).cpu().numpy()
         one: Array = found[0] if alone else found

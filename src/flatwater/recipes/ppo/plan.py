@@ -34,7 +34,9 @@ def build_worlds(config: BlocksRunConfig) -> Worlds:
     training, held_out = (_build(config, envs) for envs in (config.envs, config.evaluation.envs))
     agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
     sequences = agents * config.block // config.learner.unroll
-    dealt = f"a divisor of {sequences}: {agents} agents have {config.block // config.learner.unroll} sequences each"
+    near = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
+    each = config.block // config.learner.unroll
+    dealt = f"a divisor of {sequences}, such as {near}: {agents} agents have {each} sequences each"
     require(sequences % parts == 0, "learner.minibatches", parts, dealt)
     return Worlds(training, held_out)
 

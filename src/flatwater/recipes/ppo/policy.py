@@ -19,7 +19,7 @@ from flatwater.nets.stack import joined, views
 from flatwater.nets.student import Student, rows_of
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.portable import Portable
+from flatwater.runs.portable import Portable, observed
 from flatwater.storage.content import convert_to
 from flatwater.trainers.blocks.state import student_of
 
@@ -100,13 +100,7 @@ class TrainedPolicy:
             ConfigError: an observation has another shape than those that were learned from, or there are other agents
                 than before.
         """
-        seen, shape = np.asarray(obs), self._spaces.obs
-        alone = seen.shape == shape
-        rows = seen[None] if alone else seen
-        if rows.shape[1:] != shape:
-            raise ConfigError(
-                f"obs = an array {list(seen.shape)}: wanted is {list(shape)}, or {['B', *shape]} of several agents"
-            )
+        rows, alone = observed(obs, self._spaces.obs, "several agents")
         if self._memory.shape[1] == 0:
             self._memory = self._memory.new_zeros(2, len(rows), self._memory.shape[2])
         if self._memory.shape[1] != len(rows):
