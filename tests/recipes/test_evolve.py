@@ -102,7 +102,7 @@ def test_every_command_works_on_the_run(capsys: pytest.CaptureFixture[str]) -> N
     assert -1 <= one[0] <= 2
     with pytest.raises(ConfigError, match="wanted is"):
         policy.act(np.zeros(3))
-    with pytest.raises(ConfigError, match="obs = a mapping: wanted is an array .*spaces.flatten"):
+    with pytest.raises(ConfigError, match="obs = a mapping: wanted is an array"):
         policy.act({"place": np.zeros(1)})  # type: ignore[arg-type]
 
 

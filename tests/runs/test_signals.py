@@ -199,8 +199,8 @@ def test_who_is_ended_and_woken_draws_nothing_more() -> None:
 
     before = signal.getsignal(signal.SIGCONT)
     with end_on_signals():
+        signal.signal(signal.SIGCONT, draw)  # as the live screen does
         with pytest.raises(Terminated):
-            signal.signal(signal.SIGCONT, draw)  # as the live screen does
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGCONT)
     assert signal.getsignal(signal.SIGCONT) is before
