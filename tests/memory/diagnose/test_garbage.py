@@ -226,3 +226,27 @@ def test_an_error_that_its_frame_keeps_is_named_before_tuples_and_frames() -> No
     assert found.what == "3 × TimeoutError"
     assert found.cycle[0].startswith("TimeoutError.<traceback>.<locals of ")
     assert found.cycle[0].endswith("fetch>.error")
+
+
+def test_of_equal_objects_the_oldest_generation_stands_first() -> None:
+    kept = [Env(2)]
+    gc.collect(0)
+    Env(3)
+    kept.clear()
+    found = [obj.prices.size for obj in unreachable() if type(obj) is Env]
+    assert found == [2, 3]
+
+
+def test_a_whole_of_a_library_is_named_and_not_its_many_parts() -> None:
+    whole = type("Figure", (), {"__module__": "numpy"})
+    part = type("Registry", (), {"__module__": "numpy"})
+    for _ in range(3):
+        figure: Any = whole()
+        figure.parts = [part() for _ in range(10)]
+        for each in figure.parts:
+            each.figure = figure
+    del figure, each
+    found = find_garbage()
+    assert found is not None
+    assert found.what == "3 × Figure"
+    assert found.cycle[0].startswith("Figure.parts")

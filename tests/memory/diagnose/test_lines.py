@@ -17,7 +17,7 @@ from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.series.slope import thinned
 
 SOURCE = """
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 
 import numpy as np
 import torch
@@ -47,6 +47,10 @@ def text(n):
 
 def record(n):
     return {"step": n, "reward": float(n)}
+
+
+def model(name):
+    return make_dataclass(name, ["x", "y"])
 
 
 @dataclass
@@ -132,6 +136,21 @@ def test_a_long_text_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_pa
 def test_an_object_counts_with_what_it_holds(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     found = tracer.where([user.Env(60)])
     assert found == made(tmp_path, "self.table", "Env.__init__", "numpy")
+
+
+def test_a_class_that_is_kept_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    kept = [user.model(f"Model{n}") for n in range(3)]
+    assert tracer.where(kept) == made(tmp_path, "make_dataclass(name", "model", "python")
+    assert tracer.where([Path, line_of]) is None, "older than the tracer"
+
+
+def test_an_item_that_is_still_being_filled_has_no_line_yet(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    trial = [user.Env(2)]
+    assert tracer.where(trial, least=30_000) is None
+    trial.append(user.window(100))
+    assert tracer.where([trial], least=30_000) == made(tmp_path, "np.ones((n, n))", "window", "numpy")
+    many = [object() for _ in range(1000)]
+    assert tracer.where([many], least=1 << 30) is not None, "what is too large to be looked at as a whole is whole"
 
 
 def test_the_methods_that_a_dataclass_writes_are_not_where(tracer: Tracer, user: Any, tmp_path: Path) -> None:

@@ -522,3 +522,15 @@ def test_a_class_statement_is_no_c_code(kind: type) -> None:
 def test_heap_types_of_c_code_are_c_code(made: object) -> None:
     """As Cython makes them today: pandas' blocks were passed over, and its frames were taken for native memory."""
     assert made_in_c(type(made))
+
+
+def test_a_class_made_at_run_time_counts_with_what_its_library_wrote_into_it(load: Load) -> None:
+    load("""
+        class Written:
+            pass
+        Written.__schema__ = {"fields": [bytes(50_000)]}
+        models = [type("Model", (), {"__schema__": {"fields": [bytes(50_000)]}, "__doc__": "x" * 50_000})]
+    """)
+    holdings = take_census(ROOTS).holdings
+    assert 50_000 < holdings["train.models"].bytes < 60_000
+    assert holdings["train.Written"].bytes < 50_000, "the attributes that the program names are what it holds"

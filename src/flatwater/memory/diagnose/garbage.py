@@ -123,6 +123,7 @@ def _found(roots: Roots) -> dict[str, Any] | None:
     if not garbage:
         return None
     users = user_modules(roots)
+    kinds = _kinds(garbage, users)  # a look makes a dict for each instance, which hangs together with nothing here
     walk = Walk(len(garbage), lambda _: False, len(garbage))
     walk.seen.update(map(id, garbage))
     lasting = _lasting(garbage) if collecting else garbage
@@ -130,7 +131,6 @@ def _found(roots: Roots) -> dict[str, Any] | None:
     sized = [(look(obj, walk).size, obj) for obj in (*garbage, *_only_theirs(garbage, walk.seen))]
     size = sum(own for own, _ in sized)
     young = sum(own for own, obj in sized if id(obj) not in kept)
-    kinds = _kinds(garbage, users)
     what = ", ".join(f"{count} × {name}" for name, count in kinds.most_common(2) if 2 * count >= max(kinds.values()))
     foremost = next(iter(kinds))
     cycle = next((way for way in map(_cycle, _some(garbage, foremost), repeat(users)) if way), ())
@@ -172,10 +172,37 @@ _PLAIN = frozenset(
 
 
 def _kinds(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
-    """How many there are of each class: of the program's, else of those that say what it is, else of all."""
+    """How many there are of each class: of the program's, else of the one that says what it is, else of all."""
     theirs = counted(name_of(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
     every = Counter[str]() if theirs else counted(name_of(type(obj)) for obj in garbage)
-    return theirs or Counter({name: every[name] for name in every if name not in _PLAIN}) or every
+    whole = Counter[str]() if theirs else _wholes(garbage)
+    return theirs or Counter({name: every[name] for name, _ in whole.most_common(1)}) or every
+
+
+def _wholes(garbage: list[Any]) -> Counter[str]:
+    """Objects by the class of the oldest one that they hang together with: a whole is made before its parts.
+
+    A closed figure is a figure, and not its thousand callbacks.
+    """
+    number = {id(obj): n for n, obj in enumerate(garbage)}
+    first = list(range(len(garbage)))
+    """For each, an older one that it hangs together with, or itself."""
+
+    def oldest(n: int) -> int:
+        while first[n] != n:
+            first[n] = n = first[first[n]]
+        return n
+
+    for n, obj in enumerate(garbage):
+        for at in {number[id(each)] for each in gc.get_referents(obj) if id(each) in number}:
+            older, younger = sorted((oldest(n), oldest(at)))
+            first[younger] = older
+    names: dict[int, str] = {}
+    for n, obj in enumerate(garbage):
+        name = name_of(type(obj))
+        if name not in _PLAIN:
+            names.setdefault(oldest(n), name)
+    return counted(names[whole] for whole in map(oldest, range(len(garbage))) if whole in names)
 
 
 TRIED, LONGEST = 8, 5000
@@ -234,7 +261,8 @@ def _largest(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
 
 def unreachable() -> list[Any]:
     """The tracked objects that only objects like them refer to, older ones first. Other threads must stand still."""
-    objects = gc.get_objects()
+    young, middle = (len(gc.get_objects(generation=age)) for age in (0, 1))
+    objects = gc.get_objects()  # young ones first
     counts = list(map(sys.getrefcount, objects))
     number = {at: n for n, at in enumerate(map(id, objects))}
     first = list(accumulate(map(len, map(gc.get_referents, objects)), initial=0))
@@ -245,7 +273,8 @@ def unreachable() -> list[Any]:
         among[at] += 1
     outside = [n for n, count in enumerate(counts) if count - _OF_THE_LIST > among[n]]
     reached = _spread(outside, first, target)
-    return [obj for n, obj in enumerate(objects) if not reached[n]]
+    ages = ((young + middle, len(objects)), (young, young + middle), (0, young))
+    return [objects[n] for begin, end in ages for n in range(begin, end) if not reached[n]]
 
 
 def _spread(outside: list[int], first: list[int], target: list[int]) -> bytearray:

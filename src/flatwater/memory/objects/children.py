@@ -169,11 +169,15 @@ def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[
 
 
 def _look_class(cls: type, walk: Walk) -> Inside:
-    """The attributes of the user's own classes, and of those made at run time; others of libraries are not entered."""
-    if not walk.is_user_class(cls) and not _made_at_run_time(cls):
+    """The attributes of the user's own classes, and of those made at run time; others of libraries are not entered.
+
+    What a library writes into a class that it makes at run time comes with each: fields, schemas, validators.
+    """
+    made = _made_at_run_time(cls)
+    if not walk.is_user_class(cls) and not made:
         return OPAQUE
     space = entries(names_of(cls))
-    parts = [(f".{name}", value) for name, value in space if not name.startswith("__")]
+    parts = [(f".{name}", value) for name, value in space if not name.startswith("__") or (made and _is_written(value))]
     tables = sum(dict.__sizeof__(one) for one in gc.get_referents(cls) if type(one) is dict)
     special = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
     size = claim(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special)
@@ -185,6 +189,12 @@ def _made_at_run_time(cls: type) -> bool:
     module, name = full_name(cls)
     space = loaded(module)
     return space is not None and "." not in name and name not in space
+
+
+def _is_written(value: object) -> bool:
+    """Whether a special attribute holds something of its own: no function and no accessor, as each class has them."""
+    kind = type(value)
+    return kind in {dict, list, tuple, set} or full_name(kind)[0] not in {"builtins", "types"}
 
 
 class Keeps(NamedTuple):
