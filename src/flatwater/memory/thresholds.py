@@ -105,8 +105,6 @@ class Investigating:
     """Seconds that a census may take for which tracing waits: a traced program is about half as fast meanwhile."""
     still: int = 6
     """Traced readings in a row without a line: what grows in stairs rests between them."""
-    filled: float = 0.5
-    """Part of what an item has on average below which a new one is taken for one that is still being filled."""
     page: int = 4096
     """Bytes per step below which an owner is not told on demand: one page of the system."""
     quiet: int = 2

@@ -144,15 +144,6 @@ def test_a_class_that_is_kept_has_the_line_that_made_it(tracer: Tracer, user: An
     assert tracer.where([Path, line_of]) is None, "older than the tracer"
 
 
-def test_an_item_that_is_still_being_filled_has_no_line_yet(tracer: Tracer, user: Any, tmp_path: Path) -> None:
-    trial = [user.Env(2)]
-    assert tracer.where(trial, least=30_000) is None
-    trial.append(user.window(100))
-    assert tracer.where([trial], least=30_000) == made(tmp_path, "np.ones((n, n))", "window", "numpy")
-    many = [object() for _ in range(1000)]
-    assert tracer.where([many], least=1 << 30) is not None, "what is too large to be looked at as a whole is whole"
-
-
 def test_the_methods_that_a_dataclass_writes_are_not_where(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     found = tracer.where(user.rows())
     assert found is not None

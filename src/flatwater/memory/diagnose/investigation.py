@@ -76,11 +76,9 @@ def remember_(case: Investigation, first: Owner) -> None:
         case.traced_owner = first.way, first.holding
 
 
-def line_of_(
-    case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any], *, least: float = 0.0
-) -> Made | None:
-    """The line that made what is new in an owner, if that has so many bytes: of now, or of an earlier look."""
-    made = None if tracer is None else tracer.where(newest, least=least)
+def line_of_(case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]) -> Made | None:
+    """The line that made what is new in an owner: of now, or of an earlier look."""
+    made = None if tracer is None else tracer.where(newest)
     if made is not None:
         case.lines[owner] = made
     return case.lines.get(owner)
@@ -131,8 +129,7 @@ def _again_(case: Investigation, tracer: Tracer | None, container: Any, holding:
         return None
     case.length, newest = added
     first, *others = case.found
-    each = holding.bytes / max(holding.length * holding.instances, 1) if holding.kind in ITEMISED else 0.0
-    made = line_of_(case, tracer, first.owner, newest, least=CASE.filled * each * len(newest))
+    made = line_of_(case, tracer, first.owner, newest)
     if made is None:
         return None
     return [replace(first, made_at=made), *others]

@@ -94,25 +94,18 @@ class Tracer:
             tracemalloc.stop()
             self._began_tracemalloc = False
 
-    def where(self, objects: Sequence[Any], *, least: float = 0.0) -> Made | None:
+    def where(self, objects: Sequence[Any]) -> Made | None:
         """The line that made most bytes of the objects and of what they keep alive; None if all are older than `start`.
 
         For a view its base counts, and for a tensor with an autograd graph what the graph saves. Objects of the user's
         classes count with what they hold. Call it before `stop`.
-
-        Args:
-            objects: that live.
-            least: bytes below which they are still being filled, by lines that have not run yet: None then as well.
         """
         votes: Counter[Made] = Counter()
-        held, cut = 0, False
         for item in objects:
-            origins = list(self._origins(item))
-            held, cut = held + sum(size for size, _ in origins), cut or len(origins) >= CONTENTS
-            for size, made in origins:
+            for size, made in self._origins(item):
                 if made is not None:
                     votes[made] += max(1, size)
-        return votes.most_common(1)[0][0] if votes and (cut or held >= least) else None
+        return votes.most_common(1)[0][0] if votes else None
 
     def _origins(self, item: Any) -> Iterator[tuple[int, Made | None]]:  # noqa: ANN401
         """Bytes and line of an object and of what it holds.
