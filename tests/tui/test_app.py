@@ -112,12 +112,20 @@ def test_arrows_scroll_the_part_that_tab_chose(tmp_path: Path) -> None:
         assert screen.focused.id == "owners"
         await pilot.press("tab", "tab")
         assert screen.focused.id == "findings"
-        assert "2 alarms" not in text_of(screen)
+        assert "2 alarms  " not in text_of(screen)
         await pilot.press("end")
         await pilot.pause(0.3)
-        assert "2 alarms" in text_of(screen)
+        assert "2 alarms  " in text_of(screen)
 
     drive(make_run(tmp_path / "run"), act)
+
+
+def test_a_short_screen_has_findings_and_the_number_of_alarms(tmp_path: Path) -> None:
+    async def act(screen: Top, _pilot: Pilot[RunError]) -> None:
+        assert "findings · 2 · 2 alarms" in text_of(screen)
+        assert "leak  train.HALL" in text_of(screen)
+
+    drive(make_run(tmp_path / "run"), act, (60, 18))
 
 
 def test_q_ends_it(tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ class _Printable(LineFilter):
         return [part if part.control else part._replace(text=printable(part.text)) for part in segments]
 
 
+WHOLE, LEAST = 24, 3
+"""Rows of a screen that has room for every part, and those of owners and phases on a shorter one."""
+
+
 class Top(App[RunError]):
     """Shows one run until `q` is pressed."""
 
@@ -88,7 +92,8 @@ class Top(App[RunError]):
         self.call_after_refresh(self.show)
 
     def on_resize(self) -> None:
-        """Bars and curves are as wide as the screen is now."""
+        """Bars and curves are as wide as the screen is now. On a short one findings and alarms come before owners."""
+        self.query_one("#middle").styles.max_height = "34%" if self.size.height >= WHOLE else LEAST
         self.call_after_refresh(self.show)
 
     def look(self) -> None:

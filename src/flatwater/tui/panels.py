@@ -259,7 +259,9 @@ def _below(text: str) -> Padding:
 
 def findings_title(followed: Followed) -> str:
     """What stands above the findings."""
-    return f"findings · {len(followed.findings)}" if followed.findings else "findings"
+    counts = [str(len(followed.findings))] if followed.findings else []
+    counts += [_plural(followed.alarms, "alarm")] if followed.alarms else []
+    return " · ".join(["findings", *counts])
 
 
 def course_title(followed: Followed) -> str:
