@@ -93,7 +93,7 @@ class Top(App[RunError]):
 
     def on_resize(self) -> None:
         """Bars and curves are as wide as the screen is now. On a short one findings and alarms come before owners."""
-        self.query_one("#middle").styles.max_height = "34%" if self.size.height >= WHOLE else LEAST
+        self.query_one("#middle").set_styles(f"max-height: {'34%' if self.size.height >= WHOLE else LEAST};")
         self.call_after_refresh(self.show)
 
     def look(self) -> None:
