@@ -29,8 +29,8 @@ class _Printable(LineFilter):
         return [part if part.control else part._replace(text=printable(part.text)) for part in segments]
 
 
-WHOLE, LEAST = 24, 3
-"""Rows of a screen that has room for every part, and those of owners and phases on a shorter one."""
+WHOLE = 24
+"""Rows of a screen that has room for every part."""
 
 
 class Top(App[RunError]):
@@ -46,6 +46,7 @@ class Top(App[RunError]):
     #memory { height: 4; }
     VerticalScroll Static { width: 100%; }
     #middle { height: auto; max-height: 34%; }
+    #middle.short { max-height: 3; }
     #owners { width: 11fr; height: auto; max-height: 100%; }
     #phases { width: 9fr; height: auto; max-height: 100%; margin-left: 1; }
     #course { height: 4; }
@@ -93,7 +94,7 @@ class Top(App[RunError]):
 
     def on_resize(self) -> None:
         """Bars and curves are as wide as the screen is now. On a short one findings and alarms come before owners."""
-        self.query_one("#middle").set_styles(f"max-height: {'34%' if self.size.height >= WHOLE else LEAST};")
+        self.query_one("#middle").set_class(self.size.height < WHOLE, "short")
         self.call_after_refresh(self.show)
 
     def look(self) -> None:
