@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import random
 import re
 import signal
@@ -10,9 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -293,10 +296,29 @@ def test_recipes_without_workers_say_why(recipe: str, capsys: pytest.CaptureFixt
         fw.train(recipe, quiet=True, cluster="auto")
 
 
-def assignment(**changes: Any) -> Assignment:
+def assignment(share: tuple[int, int] = (0, 2), arithmetic: str = "VAX 12345678", **changes: Any) -> Assignment:
     config = replace(configured("erl", None, SMALL | KINDS["hindsight"]), **changes)
-    other = versions() | {"arithmetic": "VAX 12345678"}
-    return Assignment(config, (0, 2), panel_of(config).fingerprint, other)
+    return Assignment(config, share, panel_of(config).fingerprint, versions() | {"arithmetic": arithmetic})
+
+
+def test_every_deal_of_tiles_learns_and_plays_the_same_bits() -> None:
+    """A deal gives workers consecutive tiles: where each run of these computes as the whole does, every deal does."""
+    tiles = [(0, 2), (2, 4), (4, 6), (6, 7)]
+    whole = Desk(assignment((0, 7), versions()["arithmetic"]))
+    begun = {name: rows.copy() for name, rows in whole.rows()[0].items()}
+    added = dict(whole.rows()[1])
+    for first, last in combinations_with_replacement(range(len(tiles)), 2):
+        low, high = tiles[first][0], tiles[last][1]
+        part = Desk(assignment((low, high), versions()["arithmetic"]))
+        for desk, mine in ((whole, slice(0, 7)), (part, slice(low, high))):
+            desk.load({name: np.concatenate([rows[mine], rows[7:]]) for name, rows in begun.items()}, added, 0)
+            desk.learn()
+        expected, found = whole.rows()[0], part.rows()[0]
+        for name, rows in found.items():
+            assert rows[: high - low].tobytes() == expected[name][low:high].tobytes(), (low, high, name)
+        for tile in tiles[first : last + 1]:
+            assert pickle.dumps(part.train(tile, 1)) == pickle.dumps(whole.train(tile, 1))
+            assert pickle.dumps(part.judge(tile, 1)) == pickle.dumps(whole.judge(tile, 1))
 
 
 def test_another_arithmetic_is_refused_by_name_and_taken_where_any_machine_is() -> None:

@@ -2,9 +2,10 @@
 
     python killed.py FOLDER KILLS KIND
 
-KIND is `erl`, `grow`, `teach`, `sweep` or `import`. Half of the kills fall on file operations in the folder, evenly
-from the first to the last (so among the steps of saving), the others on random moments. Every run is a fork of this
-process, which has everything imported. Prints one JSON object; where each kill fell goes to stderr.
+KIND is `erl`, `grow`, `teach`, `ppo`, `own-traders` or `own-world` (an algorithm that is a file beside this one, for
+traders, and in an environment of a file), `sweep` or `import`. Half of the kills fall on file operations in the
+folder, evenly from the first to the last (so among the steps of saving), the others on random moments. Every run is a
+fork of this process, which has everything imported. Prints one JSON object; where each kill fell goes to stderr.
 """
 
 import importlib
@@ -21,8 +22,8 @@ from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent))
-from conftest import OPTIONS, assert_same
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "recipes")]
+from conftest import OPTIONS, assert_same, tiny_of
 from forked import exit_of, in_fork
 
 from flatwater.cli.main import main
@@ -42,6 +43,14 @@ for heavy in (
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")
 ROUNDS = 3
+OWN = ["--learner.algorithm", "regression:REGRESSION"]
+OWN_WORLD = ["--env", "continuous:Reach", "--steps", "37", "--population.size", "3", "--net.hidden", "8"]
+OWN_WORLD += ["--evaluation.episodes", "2", "--replay.warmup", "24", "--replay.capacity", "200", "--threads", "1"]
+KINDS = {kind: [kind, *options] for kind, options in OPTIONS.items()} | {
+    "own-traders": ["erl", *(OWN[1] if word == "own" else word for word in tiny_of("own"))],
+    "own-world": ["erl", *OWN_WORLD, "--trackers", *OWN],
+}
+"""What is trained, by its kind."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ class Series:
 
 
 def train(kind: str, folder: Path) -> int:
-    return main(["train", kind, *OPTIONS[kind], "--rounds", str(ROUNDS), "--run", str(folder)])
+    return main(["train", *KINDS[kind], "--rounds", str(ROUNDS), "--run", str(folder)])
 
 
 def resume(kind: str, folder: Path) -> int:
@@ -113,7 +122,7 @@ def days_of(folder: Path) -> str:
     return str(open_panel(out).valid.shape[0]) if out.exists() else "none"
 
 
-SERIES = {kind: Series(partial(train, kind), partial(resume, kind), assert_same, newest) for kind in OPTIONS} | {
+SERIES = {kind: Series(partial(train, kind), partial(resume, kind), assert_same, newest) for kind in KINDS} | {
     "sweep": Series(sweep, sweep, same_sweeps, trials),
     "import": Series(import_panel, import_panel, same_panels, days_of),
 }

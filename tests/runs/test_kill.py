@@ -21,7 +21,11 @@ def kill(folder: Path, kills: int, *what: str, program: Path = PROGRAM) -> dict[
 
 
 @pytest.mark.parametrize(
-    "kind", ["erl", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("teach", "grow", "ppo"))]
+    "kind",
+    [
+        "erl",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("teach", "grow", "ppo", "own-traders", "own-world")),
+    ],
 )
 def test_a_killed_run_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     assert kill(tmp_path, 2, kind)["kills"] == 2
@@ -43,7 +47,7 @@ def test_twenty_killed_sweeps_and_imports_lose_nothing(kind: str, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["erl", "grow", "teach", "ppo"])
+@pytest.mark.parametrize("kind", ["erl", "grow", "teach", "ppo", "own-traders", "own-world"])
 def test_fifty_killed_runs_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     found = kill(tmp_path, 50, kind)
     places = found["places"]
