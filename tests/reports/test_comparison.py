@@ -67,7 +67,7 @@ def test_runs_of_other_days_or_without_equity_say_why_there_is_none() -> None:
     found = differences(read_compared({name: Path(name) for name in runs}))
     assert [one.sentence for one in found] == [
         "B and A: no interval, their equity is of different days.",
-        "C and A: no interval, which needs daily equity, as traders with a result have, and not C.",
+        "C and A: no interval, for lack of the daily equity of C, which only a trader with a result has.",
     ]
 
 

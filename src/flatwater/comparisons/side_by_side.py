@@ -186,7 +186,7 @@ def _against(own: Compared, first: Compared) -> Against:
     tables = [each.run.equity for each in (own, first) if each.run.equity is not None]
     if len(tables) < 2:  # noqa: PLR2004  (two sides)
         missing = " and ".join(each.letter for each in (own, first) if each.run.equity is None)
-        return none(f"which needs daily equity, as traders with a result have, and not {missing}")
+        return none(f"for lack of the daily equity of {missing}, which only a trader with a result has")
     if not tables[0]["date"].equals(tables[1]["date"]):
         return none("their equity is of different days")
     column = first.run.recipe.trained
