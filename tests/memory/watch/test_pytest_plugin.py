@@ -317,6 +317,29 @@ print(time.perf_counter() - began, *sorted(set(sys.modules) - before))
     assert float(seconds) < 0.02  # 1.5 ms on a quiet machine
 
 
+CROWDED = """
+import pytest
+
+OBJECTS = [[i] for i in range(200_000)]
+KEPT = []
+
+@pytest.mark.flat(rounds=16)
+def test_kept():
+    KEPT.append(bytearray(128 << 10))
+"""
+
+
+def test_what_the_look_before_keeps_is_no_growth(tmp_path: Path) -> None:
+    """The first look of a process at many objects takes megabytes: they came before the rounds that are counted."""
+    (tmp_path / "test_crowded.py").write_text(CROWDED)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "flatwater.memory.watch.pytest_plugin"]
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert "native" not in done.stdout
+    assert "test_kept grew by 1." in done.stdout, done.stdout
+    assert "made at test_crowded.py:9 in test_kept" in done.stdout
+
+
 FAULTY = """
 import pytest, flatwater
 from flatwater.memory.watch import flatness, freed, holders

@@ -108,8 +108,9 @@ def grown(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, 
     """
     roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
     last = plan.rounds - FLAT.traced
-    start = _run(run, _Mark(0, 0), plan.warmup, Series())
+    _run(run, _Mark(0, 0), plan.warmup, Series())
     before = _look(roots)
+    start = _marked(plan.warmup)  # after the look, which keeps memory of its own
     middle = _run(run, start, (plan.warmup + last) // 2, series)
     end = _run(run, middle, last, series)
     suspicious = _grows(start, middle, end, plan)
@@ -165,8 +166,12 @@ def _run(run: Callable[[], object], since: _Mark, until: int, series: Series) ->
     for number in range(since.round_ + 1, until + 1):
         run()
         series.add(number, used())
+    return _marked(until)
+
+
+def _marked(round_: int) -> _Mark:
     gc.collect()
-    return _Mark(until, used())
+    return _Mark(round_, used())
 
 
 def _repeat(run: Callable[[], object], times: int) -> None:
