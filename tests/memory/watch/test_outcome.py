@@ -18,7 +18,7 @@ from flatwater.memory.diagnose.judge import judge_rest
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.watch.books import explained_share
-from flatwater.memory.watch.outcome import Outcome, fails, outcome_of, without_reached
+from flatwater.memory.watch.outcome import Outcome, fails, outcome_of, with_roots, without_reached
 from flatwater.memory.watch.terminal import lines_of
 
 WATCH = "import sys; from flatwater.cli.main import main; sys.exit(main())"
@@ -225,3 +225,15 @@ def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:
     leak = replace(native, owner="grow.KEPT", verdict="leak")
     assert without_reached([leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB) == [leak]
     assert without_reached([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]
+
+
+def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> None:
+    """Its rate is that of two early censuses: 22 % of a growth of which its root holds two thirds."""
+    series = rows([100 * MIB, 120 * MIB, 160 * MIB, 250 * MIB, 400 * MIB])
+    early = replace(LEAK, owner="train.monitor.curves", share=0.22)
+    other = replace(LEAK, owner="train.monitors", share=0.2)
+    found = with_roots([early, other], [("train.monitor", 200 * MIB), ("train.OTHER", 90 * MIB)], series)
+    assert [each.share for each in found] == pytest.approx([200 / 300, 0.2])
+    assert with_roots([early, other], [("train.monitor", 290 * MIB)], series)[0].share == pytest.approx(0.8)
+    assert with_roots([early, other], [("train.monitor", 30 * MIB)], series) == [early, other]
+    assert with_roots([early], [("train.monitor", 30 * MIB)], series[:1]) == [early]

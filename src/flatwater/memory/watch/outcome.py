@@ -4,7 +4,7 @@ One value, made from the readings once. Terminal, page, JSON and exit status rea
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from flatwater.errors import ConfigError
@@ -182,7 +182,10 @@ def outcome_of(
         longer = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
         state: State = "grows" if told else "unexplained"
         return Outcome(
-            state, rest, (*soon, *_known_of(rows, censuses, named=bool(named))), (*named, longer, LIBRARY, NATIVE)
+            state,
+            rest,
+            (*soon, *_known_of(rows, censuses, named=bool(named), told=bool(told))),
+            (*named, longer, LIBRARY, NATIVE),
         )
     if told:
         return Outcome("grows")
@@ -211,7 +214,31 @@ def without_reached(known: Sequence[Finding], gained: Iterable[tuple[str, int]],
     return [found for found in known if found.owner != UNEXPLAINED["native"][0]]
 
 
-def _known_of(rows: Sequence[Row], censuses: int, *, named: bool) -> tuple[str, ...]:
+def with_roots(known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows: Sequence[Row]) -> list[Finding]:
+    """The findings, with the part of what came that the roots which they lie in hold now, where their rates say less.
+
+    A rate is of the stretch between two censuses: steps that bring more each time leave it behind.
+
+    Args:
+        known: findings.
+        gained: roots, and the bytes that each holds more than at the beginning.
+        rows: all readings.
+    """
+    came, found = rows[-1].resident - rows[0].resident, [*known]
+    for root, size in gained:
+        inside = [each.owner == root or each.owner.startswith((f"{root}.", f"{root}[")) for each in found]
+        said = sum(each.share for each, mine in zip(found, inside, strict=True) if mine)
+        free = 1 - sum(each.share for each in found) + said
+        held = min(size / came, free) if came > 0 else 0.0
+        if 0 < said < held:
+            found = [
+                replace(each, share=each.share * held / said) if mine else each
+                for each, mine in zip(found, inside, strict=True)
+            ]
+    return found
+
+
+def _known_of(rows: Sequence[Row], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
     """Each kind of memory with what it gained, and where no object was found."""
     first, last = settled(rows)[0].reading, rows[-1].reading
     files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
@@ -222,7 +249,8 @@ def _known_of(rows: Sequence[Row], censuses: int, *, named: bool) -> tuple[str, 
     times = f"{censuses} census{'' if censuses == 1 else 'es'}"
     seen = f"what your globals, local variables and threads reach: {times} found no container that explains it"
     if named:
-        seen = f"{times} saw nothing grow from one to the next; what has come since the beginning is named below"
+        nothing = "nothing else" if told else "nothing"
+        seen = f"{times} saw {nothing} grow from one to the next; what has come since the beginning is named below"
     elif censuses <= 1:
         seen = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
     library = not_to_fork_beside()

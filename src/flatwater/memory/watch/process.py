@@ -43,7 +43,7 @@ from flatwater.memory.watch.books import (
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.measured import Marks, held_in, mark_
-from flatwater.memory.watch.outcome import outcome_of, without_reached
+from flatwater.memory.watch.outcome import outcome_of, with_roots, without_reached
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import Pages, find_
 from flatwater.memory.watch.reading import Allocator, Rates, has_returned, read_now
@@ -313,7 +313,8 @@ class ProcessWatch:
             found = mostly_held(self._monitor.conclude(), self._rows)
             known = [self._for_people(each) for each in found]
         known = self._without_reached(known)
-        return [*known, *self._follow(known)]
+        causes = self._follow(known)
+        return [*with_roots(known, self._leads, self._rows), *causes]
 
     def _read_last(self) -> None:
         """Note what the program has at its end, if it holds more than at the last reading, which may be long ago."""
