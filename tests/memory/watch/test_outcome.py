@@ -237,3 +237,4 @@ def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> 
     assert with_roots([early, other], [("train.monitor", 290 * MIB)], series)[0].share == pytest.approx(0.8)
     assert with_roots([early, other], [("train.monitor", 30 * MIB)], series) == [early, other]
     assert with_roots([early], [("train.monitor", 30 * MIB)], series[:1]) == [early]
+    assert with_roots([], [], []) == []

@@ -224,7 +224,7 @@ def with_roots(known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows
         gained: roots, and the bytes that each holds more than at the beginning.
         rows: all readings.
     """
-    came, found = rows[-1].resident - rows[0].resident, [*known]
+    came, found = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
     for root, size in gained:
         inside = [each.owner == root or each.owner.startswith((f"{root}.", f"{root}[")) for each in found]
         said = sum(each.share for each, mine in zip(found, inside, strict=True) if mine)
