@@ -238,3 +238,16 @@ def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> 
     assert with_roots([early, other], [("train.monitor", 30 * MIB)], series) == [early, other]
     assert with_roots([early], [("train.monitor", 30 * MIB)], series[:1]) == [early]
     assert with_roots([], [], []) == []
+
+
+def test_a_root_that_a_finding_names_is_no_lead() -> None:
+    leads = [("train.monitor", 200 * MIB), ("train.OTHER", 90 * MIB)]
+    found = replace(LEAK, owner="train.monitor.curves", share=0.2)
+    series = rows([(100 + 30 * i) * MIB for i in range(20)])
+    outcome = outcome_of(series, [found], 0.2, censuses=5, leads=leads)
+    assert [step for step in outcome.next if step.startswith("look at")] == [
+        "look at train.OTHER: it holds 90.00 MiB more than at the beginning"
+    ]
+    assert any("saw nothing else grow" in sentence for sentence in outcome.known)
+    alone = outcome_of(series, [found], 0.2, censuses=5, leads=leads[:1])
+    assert any("found no other container" in sentence for sentence in alone.known)

@@ -177,7 +177,8 @@ def outcome_of(
     soon = () if waiting is None else (_soon(waiting),)
     rest -= 0 if waiting is None else min(rest, waiting.bytes)
     if rest >= ENDING.open_bytes and rises(rows):
-        large = [(path, size) for path, size in leads if size >= OWNING.told_share * rest][: OWNING.told]
+        others = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
+        large = [(path, size) for path, size in others if size >= OWNING.told_share * rest][: OWNING.told]
         named = [f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large]
         longer = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
         state: State = "grows" if told else "unexplained"
@@ -226,16 +227,18 @@ def with_roots(known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows
     """
     came, found = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
     for root, size in gained:
-        inside = [each.owner == root or each.owner.startswith((f"{root}.", f"{root}[")) for each in found]
-        said = sum(each.share for each, mine in zip(found, inside, strict=True) if mine)
-        free = 1 - sum(each.share for each in found) + said
+        theirs = sum(each.share for each in found if _lies_in(each, root))
+        free = 1 - sum(each.share for each in found) + theirs
         held = min(size / came, free) if came > 0 else 0.0
-        if 0 < said < held:
-            found = [
-                replace(each, share=each.share * held / said) if mine else each
-                for each, mine in zip(found, inside, strict=True)
-            ]
+        if 0 < theirs < held:
+            more = held / theirs
+            found = [replace(each, share=more * each.share) if _lies_in(each, root) else each for each in found]
     return found
+
+
+def _lies_in(found: Finding, root: str) -> bool:
+    """Whether the owner of a finding is a root, or a part of it."""
+    return found.owner == root or found.owner.startswith((f"{root}.", f"{root}["))
 
 
 def _known_of(rows: Sequence[Row], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
@@ -246,8 +249,8 @@ def _known_of(rows: Sequence[Row], censuses: int, *, named: bool, told: bool) ->
         freed = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
     else:
         freed = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
-    times = f"{censuses} census{'' if censuses == 1 else 'es'}"
-    seen = f"what your globals, local variables and threads reach: {times} found no container that explains it"
+    times, other = f"{censuses} census{'' if censuses == 1 else 'es'}", "other " if told else ""
+    seen = f"what your globals, local variables and threads reach: {times} found no {other}container that explains it"
     if named:
         nothing = "nothing else" if told else "nothing"
         seen = f"{times} saw {nothing} grow from one to the next; what has come since the beginning is named below"
