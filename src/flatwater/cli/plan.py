@@ -12,7 +12,7 @@ from rich.table import Table
 
 from flatwater.cli.settings import OverRecipe
 from flatwater.errors import MemoryLimitError
-from flatwater.memory.nodes import NodePlan, told_nodes
+from flatwater.memory.nodes import NodePlan, shortages
 from flatwater.memory.planner import BUDGET_SHARE, grouped
 from flatwater.memory.planner import Plan as PlannedRun
 from flatwater.terminal import terminal
@@ -95,7 +95,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
 
 
 def _show_verdict(plan: PlannedRun, console: Console) -> None:
-    """What the plan is held against, and whether it fits."""
+    """The limits of the plan, and whether it fits."""
     for name, size in plan.limits.items():
         console.print(f"limit   {format_bytes(size):>12}  {name}")
     source = "--budget" if plan.budget is not None else f"{BUDGET_SHARE:.0%} of the tightest limit"
@@ -106,7 +106,7 @@ def _show_verdict(plan: PlannedRun, console: Console) -> None:
     console.print("it does not fit", style="bold red")
     lacking = [node for node in plan.nodes if not node.fits]
     if lacking:
-        console.print(told_nodes(plan.nodes, lacking), soft_wrap=True)
+        console.print(shortages(plan.nodes, lacking), soft_wrap=True)
     for line in plan.suggestions:
         console.print(f"  {line}", soft_wrap=True)
 
@@ -115,7 +115,7 @@ EXCHANGED = {"generation": "numbers to and from workers in a generation", "large
 
 
 def by_machine(nodes: Sequence[NodePlan]) -> Table:
-    """What is wanted of each machine of a cluster, and what is there."""
+    """The need and the room of each machine of a cluster."""
     table = Table(title="by machine", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("machine", "workers", "theirs", "mapped, once", "object store", "wanted", "there"):
         table.add_column(name, justify="left" if name == "machine" else "right", no_wrap=True)

@@ -91,7 +91,7 @@ class Watch:
         before = None if self.against is None else earlier(self.against)
         allowed = None if self.fail_if_grows is None else Allowed.read(self.fail_if_grows)
         check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
-        with self._told_findings() as tell:
+        with self._finding_command() as tell:
             code, summary = self._watched(limit, self._reports(tell))
             if tell is not None:
                 tell(summary)
@@ -125,7 +125,7 @@ class Watch:
         return int(bool(exceeded) or (self.fail and failed(summary)))
 
     @contextmanager
-    def _told_findings(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    def _finding_command(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
         """Gives each new finding of a summary to the command of --on-finding, which is waited for at the end."""
         if self.on_finding is None or not self.on_finding.strip():
             yield None

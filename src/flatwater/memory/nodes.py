@@ -16,7 +16,7 @@ STORE_SHARE = 2
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is."""
+    """A machine of a cluster."""
 
     name: str
     identity: str
@@ -32,7 +32,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Wants:
-    """What workers take."""
+    """The needs of workers on a machine."""
 
     worker: int
     """Private bytes of the largest."""
@@ -54,7 +54,7 @@ class NodePlan:
 
     @property
     def needed(self) -> int:
-        """Bytes, with the object store whole: it stays full of what nobody needs."""
+        """Bytes, with the object store whole: it stays full of messages that were read."""
         return self.workers * self.wants.worker + self.wants.mapped + self.machine.store
 
     @property
@@ -83,8 +83,8 @@ class NodePlan:
         """As in plan.json."""
         return {**asdict(self), "needed": self.needed, "there": self.there, "fits": self.fits}
 
-    def told(self) -> str:
-        """What is wanted there, and what there is."""
+    def shortage(self) -> str:
+        """The machine that lacks something, with its need and its room."""
         name, wants, there = self.machine.name, self.wants, self.machine
         if not self.store_suffices:
             return (
@@ -119,14 +119,14 @@ def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
         MemoryLimitError: with each machine that lacks something, and what to change.
     """
     if lacking := [node for node in nodes if not node.fits]:
-        raise MemoryLimitError(told_nodes(nodes, lacking))
+        raise MemoryLimitError(shortages(nodes, lacking))
 
 
-def told_nodes(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
-    """Which machines lack what, and what to change."""
+def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
+    """The machines that lack something, and the remedy."""
     wants, wanted, room = nodes[0].wants, sum(node.workers for node in nodes), room_of(nodes)
     first = (
         f"the cluster has room for {room} workers of {format_bytes(wants.worker)} and {wants.threads} cores each, "
         f"where {wanted} are wanted. Use --workers {max(1, room)}, add machines, or make the run smaller."
     )
-    return "\n".join([first, *(f"  {node.told()}" for node in lacking)])
+    return "\n".join([first, *(f"  {node.shortage()}" for node in lacking)])

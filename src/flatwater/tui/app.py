@@ -29,7 +29,7 @@ class _Printable(LineFilter):
         return [part if part.control else part._replace(text=printable(part.text)) for part in segments]
 
 
-WHOLE = 24
+FULL_HEIGHT = 24
 """Rows of a screen that has room for every part."""
 
 
@@ -94,7 +94,7 @@ class Top(App[RunError]):
 
     def on_resize(self) -> None:
         """Bars and curves are as wide as the screen is now. On a short one findings and alarms come before owners."""
-        self.query_one("#middle").set_class(self.size.height < WHOLE, "short")
+        self.query_one("#middle").set_class(self.size.height < FULL_HEIGHT, "short")
         self.call_after_refresh(self.show)
 
     def look(self) -> None:

@@ -78,7 +78,7 @@ def totals() -> Totals | None:
 def used() -> int:
     """Anonymous resident bytes now, without those that the allocator has freed and kept: 20 µs, or more in large heaps.
 
-    Freed bytes count as resident unless they are more than all that is.
+    Freed bytes count as resident unless they are more than all resident ones.
 
     Raises:
         OSError: there is no /proc.

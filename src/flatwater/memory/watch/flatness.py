@@ -170,6 +170,7 @@ def _run(run: Callable[[], object], since: _Mark, until: int, series: Series) ->
 
 
 def _marked(round_: int) -> _Mark:
+    """The memory in use after so many rounds, without garbage."""
     gc.collect()
     return _Mark(round_, used())
 

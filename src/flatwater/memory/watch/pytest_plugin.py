@@ -137,7 +137,7 @@ def _check(mark: pytest.Mark, name: str) -> Check:
     except FlatwaterError as fault:
         problem = str(fault)
     except TypeError as fault:  # an argument that the mark does not have
-        known = "rounds, growth and warmup" if mark.name == FLAT else "max_growth"
+        known = ", ".join(inspect.signature(flat_plan if mark.name == FLAT else budget_of).parameters)
         problem = f"{str(fault).partition('() ')[2]}. It takes {known}"
     pytest.fail(f"@pytest.mark.{mark.name} of {name}: {problem}", pytrace=False)
 

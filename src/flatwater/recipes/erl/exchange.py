@@ -31,7 +31,7 @@ PLACE, NUMBER = np.dtype(np.int64).itemsize, np.dtype(np.float32).itemsize
 
 @dataclass(frozen=True)
 class Exchange:
-    """Of a run with workers."""
+    """The bytes on the wire between a run and its workers."""
 
     generation: int
     """Bytes of a generation in which all updates are due and nothing is lost, both ways."""
@@ -40,7 +40,7 @@ class Exchange:
 
 
 def exchange_of(setup: Setup, run: Erl, shares: Sequence[Span]) -> Exchange:
-    """What crosses the wire; only sizes are read, so the run may be one of the meta device.
+    """The bytes on the wire; only sizes are read, so the run may be one of the meta device.
 
     Args:
         setup: of the whole population.
@@ -60,15 +60,8 @@ def exchange_of(setup: Setup, run: Erl, shares: Sequence[Span]) -> Exchange:
         weights = sum(weight.nbytes for _, weight in weights_in(replay))
         appended = members * slices.train_slices * config.env.episode.days
         whole += tiles * played + workers * (min(appended, len(replay.row)) * each + weights) + gathers * weights
-        if weights:
-            whole += (
-                updates
-                * (1 + workers)
-                * NUMBER
-                * members
-                * config.learner.micro_batches
-                * config.learner.own.batch_size
-            )
+        drawn = members * config.learner.micro_batches * config.learner.own.batch_size if weights else 0
+        whole += updates * (1 + workers) * NUMBER * drawn
         largest = max(largest, played, len(replay.row) * each + weights)
     return Exchange(whole, largest)
 

@@ -194,9 +194,10 @@ def compose(config: ErlRunConfig) -> ErlRun:
     device = find_device(config.device)
     panel = panel_of(config)
     plan = plan_erl(config, panel, device)
-    if not config.start_over_budget:
+    if config.start_over_budget:
+        refuse_nodes(plan.nodes)
+    else:
         refuse(plan)
-    refuse_nodes(plan.nodes)
     ground = market_of(config, panel, device)
     if bool(plan.mapped) == bool(ground.private):  # not as the plan judged
         plan = plan_erl(config, panel, device, private=bool(ground.private))

@@ -24,7 +24,7 @@ from flatwater.memory.nodes import Machine
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes import limit
 from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.recipes.erl.exchange import GATHERED, columns_of, exchange_of, rows_of, weights_in
+from flatwater.recipes.erl.exchange import GATHERED, columns_of, rows_of, weights_in
 from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.replay.rows import RowReplay, Transitions
 from flatwater.runs.fingerprint import ARITHMETIC, arithmetic, changes, versions
@@ -142,7 +142,7 @@ class Workers:
             plan: how many workers, on which machines, and the private bytes that each may have.
         """
         self._config, self._setup, self._run, self._fingerprint = config, setup, run, fingerprint
-        self._tiles = setup.tiles
+        self._tiles, self._formula = setup.tiles, plan.exchange["generation"]
         self._budgets, dealt = plan.worker_budgets, shares(len(self._tiles), len(plan.workers))
         self._nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
@@ -173,7 +173,7 @@ class Workers:
             "private": sum(worker.private for worker in self._workers),
             "wire": self.wire,
             "arrays": sum(worker.arrays for worker in self._workers),
-            "formula": exchange_of(self._setup, self._run, self.spans).generation,
+            "formula": self._formula,
         } | stores
 
     def learn_(self) -> None:
