@@ -1,10 +1,14 @@
 """Workers are dealt to the machines of a cluster; one that lacks room is refused by its name."""
 
-import pytest
+from io import StringIO
 
-from flatwater.cli.plan import by_machine
+import pytest
+from rich.console import Console
+
+from flatwater.cli.plan import by_machine, show_plan
 from flatwater.errors import MemoryLimitError
 from flatwater.memory.nodes import Machine, Wants, dealt_to, refuse_nodes, room_of
+from flatwater.memory.planner import Plan
 
 GIB = 1 << 30
 WANTS = Wants(worker=GIB, threads=2, mapped=GIB // 4, store=GIB // 8)
@@ -51,3 +55,28 @@ def test_a_machine_that_lacks_something_is_refused_by_name(lacking: dict[str, in
     assert told in said
     assert f"room for {room_of(nodes)} workers of 1.00 GiB and 2 cores each, where 6 are wanted. Use --workers" in said
     assert len(by_machine(nodes).rows) == 2
+
+
+def test_no_number_of_a_plan_is_cut_on_80_columns() -> None:
+    """Names take another line instead."""
+    mib = 1 << 20
+    long = {"a_long_name_of_a_leaf.that_is_longer_than_its_column": 1023 * mib + 700_000, "replay.row": 100 * mib}
+    nodes = dealt_to([machine("a-machine-with-a-long-name.cluster.local"), machine("b", memory=1023 * mib)], 5, WANTS)
+    plan = Plan(
+        long,
+        {"validate": 900 * mib, "learn": 123 * mib},
+        base_bytes=354 * mib,
+        limits={"RAM": 64 * GIB},
+        workers=[1023 * mib] * 5,
+        apart=True,
+        nodes=nodes,
+        exchange={"generation": 44 * mib, "largest": 3 * mib},
+    )
+    console = Console(width=80, record=True, file=StringIO())
+    show_plan(plan, console)
+    said = console.export_text()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in said
+    tables = said.partition("wire")[0]
+    assert max(map(len, tables.splitlines())) <= 80
+    for number in ("1023.67 MiB", "900.00 MiB", "354.00 MiB", "1.00 GiB", "100.0%"):
+        assert number in said, number

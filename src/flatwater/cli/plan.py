@@ -47,7 +47,9 @@ class Plan(OverRecipe):
 
 LEAST_SHARE = 0.001
 """Owners with less of the state than that are one line together."""
-BAR = 24
+BAR = 16
+SIZE, SHARE = 10, 6
+"""Columns of a size and of a share: they are never cut, names of owners and machines take another line."""
 
 
 def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
@@ -62,10 +64,10 @@ def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
 def show_plan(plan: PlannedRun, console: Console) -> None:
     """Print the plan."""
     table = Table(title="what the run will hold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("owner", no_wrap=True)
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, style="cyan")
+    table.add_column("owner", overflow="fold")
+    table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)
+    table.add_column("share", justify="right", no_wrap=True, min_width=SHARE)
+    table.add_column("", no_wrap=True, style="cyan", min_width=BAR)
     owners = sorted(grouped(plan.owners, depth=2).items(), key=lambda item: -item[1])
     shown = [(name, size) for name, size in owners if size >= LEAST_SHARE * plan.total_bytes]
     rest = owners[len(shown) :]
@@ -78,8 +80,8 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
         row = _cells(plan.mapped_bytes, plan.needed_bytes)
         table.add_row("mapped, once for all processes", *row, style="dim")
     for name, size in plan.transients.items():
-        mark = "" if size < plan.transient_bytes else " (the highest counts)"
-        table.add_row(f"while phase {name} works{mark}", *_cells(size, plan.needed_bytes), style="dim")
+        mark = "" if size < plan.transient_bytes else ", the highest"
+        table.add_row(f"phase {name}{mark}", *_cells(size, plan.needed_bytes), style="dim")
     table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
     if plan.workers:
         each = f"{len(plan.workers)} workers, {format_bytes(max(plan.workers))} each"
@@ -116,9 +118,16 @@ EXCHANGED = {"generation": "numbers to and from workers in a generation", "large
 
 def by_machine(nodes: Sequence[NodePlan]) -> Table:
     """The need and the room of each machine of a cluster."""
-    table = Table(title="by machine", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("machine", "workers", "theirs", "mapped, once", "object store", "wanted", "there"):
-        table.add_column(name, justify="left" if name == "machine" else "right", no_wrap=True)
+    table = Table(
+        title="by machine, mapped file and object store once on each",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("machine", overflow="fold")
+    table.add_column("workers", justify="right", no_wrap=True)
+    for name in ("theirs", "mapped", "store", "wanted", "there"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=SIZE)
     for node in nodes:
         private, wants = node.workers * node.wants.worker, node.wants
         sizes = (private, wants.mapped, node.machine.store, node.needed, node.there)
