@@ -22,7 +22,9 @@ CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
 YEAR = 252
 """Trading days."""
 SURE = 0.95
-"""Share of the random traders that must be beaten, or chance explains the result as well."""
+"""Share of the random traders that must be beaten, or chance explains the result as well; as large a share that earned
+more makes it worse than chance.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,10 @@ class Comparison:
         """What follows from the numbers, in words."""
         against = Difference(self.difference, self.low, self.high).told(f"{self.best}, the best of the simple rules")
         share = f"{self.beaten:.0%} of the random traders with the same turnover earned less"
-        chance = share if self.beaten >= SURE else f"chance explains it as well: {share}"
-        return f"The champion {against}; {chance}."
+        if self.beaten >= SURE:
+            return f"The champion {against}; {share}."
+        against_chance = "it is worse than chance" if self.beaten <= 1 - SURE else "chance explains it as well"
+        return f"The champion {against}; {against_chance}: {share}."
 
 
 def oracle_share(returns: Mapping[str, float | None]) -> float | None:
