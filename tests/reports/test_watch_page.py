@@ -127,6 +127,13 @@ def test_the_numbers_are_those_of_the_json() -> None:
     }
 
 
+def test_a_cost_of_few_seconds_is_told_in_seconds_as_in_the_terminal() -> None:
+    """A program that only waits has little CPU time of its own, of which the watch takes most."""
+    waits = summary(finding(), cost={"cpu_share": 0.584, "cpu_seconds": 0.2, "bytes": 4 * MIB})
+    assert "0.1 CPU s" in seen(waits).text
+    assert "58.4%" not in seen(waits).text
+
+
 def test_the_kinds_together_change_by_what_is_told_as_growth() -> None:
     told = summary()
     (_, kinds) = charts(seen(told))

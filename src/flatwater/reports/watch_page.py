@@ -99,7 +99,7 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
     said = f"{grave} to act on" if watch.findings else watch.outcome.head(0)
     bad = grave or watch.outcome.state == "unexplained"
     yield Tile("findings", str(len(watch.findings)), said, "bad" if bad else "good")
-    yield Tile("the watch took", f"{watch.cost_share:.1%}", f"of the CPU, and {short_bytes(watch.cost_bytes)}")
+    yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
 
 
 def _pace(watch: WatchRecords) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from flatwater.errors import RunError
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.watch.outcome import Outcome
+from flatwater.memory.watch.terminal import cost_time
 from flatwater.regular import RESULT_BYTES, read_regular
 
 
@@ -42,8 +43,8 @@ class WatchRecords:
     """Resident bytes gained since warm-up."""
     explained: float
     """Part of them that has a cause, 0 to 1."""
-    cost_share: float
-    """CPU that the watch took, as a part of the program's."""
+    cost_time: str
+    """CPU time that the watch took."""
     cost_bytes: int
     processes: int
     exit_code: int | None
@@ -82,7 +83,7 @@ def watch_of(summary: Mapping[str, Any]) -> WatchRecords:
         AttributeError: a value that must have keys has none.
         OverflowError: a number is too large.
     """
-    code, cost = summary.get("exit_code"), summary["cost"]
+    code, cost = summary.get("exit_code"), {name: _number(each) for name, each in summary["cost"].items()}
     before: dict[str, Any] = {"state": "grows" if summary["findings"] else "flat", "bytes": 0, "known": [], "next": []}
     return WatchRecords(
         program=_text(summary["program"]),
@@ -93,8 +94,8 @@ def watch_of(summary: Mapping[str, Any]) -> WatchRecords:
         resident=int(_number(summary["resident_bytes"])),
         grown=int(_number(summary["resident_growth_bytes"])),
         explained=_number(summary["explained_share"]),
-        cost_share=_number(cost["cpu_share"]),
-        cost_bytes=int(_number(cost["bytes"])),
+        cost_time=cost_time(cost),
+        cost_bytes=int(cost["bytes"]),
         processes=int(_number(summary["processes"])),
         exit_code=None if code is None else int(_number(code)),
         outcome=Outcome.from_json(summary.get("outcome", before)),  # a version before it wrote none

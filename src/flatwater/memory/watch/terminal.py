@@ -75,13 +75,13 @@ def head_of(summary: dict[str, Any]) -> list[str]:
     if findings and rest >= TOLD_SHARE:
         parts = f"{found:.0%} found, {rest:.0%} freed memory and files"
     grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
-    counts = f"{told} · {ran} · {grown} · cost {_cost(summary['cost'])}"
+    cost = summary["cost"]
+    counts = f"{told} · {ran} · {grown} · cost {cost_time(cost)}, {format_bytes(cost['bytes'])}"
     return [f"flatwater: {findings[0].briefly()}", counts] if findings else [f"flatwater: {counts}"]
 
 
-def _cost(cost: dict[str, Any]) -> str:
+def cost_time(cost: dict[str, Any]) -> str:
     """CPU time as a part of the program's, or in seconds where these are few: most of a program that only waits."""
     whole: float | None = cost.get("cpu_seconds")  # not known from outside
     spent = inf if whole is None else cost["cpu_share"] * whole
-    time = f"{spent:.1f} CPU s" if spent < FEW_SECONDS else f"{cost['cpu_share']:.1%} CPU"
-    return f"{time}, {format_bytes(cost['bytes'])}"
+    return f"{spent:.1f} CPU s" if spent < FEW_SECONDS else f"{cost['cpu_share']:.1%} CPU"
