@@ -1,18 +1,44 @@
 """A fork answers, and leaves nothing behind."""
 
+import json
 import os
 import sys
 import threading
+import time
 import warnings
 from itertools import count
 
 import pytest
 
-from flatwater.memory.probes.fork import in_fork
+from flatwater.memory.probes.fork import Detached, in_fork
 
 
 def test_it_answers_from_another_process() -> None:
     assert in_fork(lambda: {"pid": os.getpid()})["pid"] != os.getpid()
+
+
+REPLACED = {
+    os: (
+        *("pipe", "read", "write", "open", "close", "dup2", "closerange"),
+        *("setsid", "waitpid", "getpid", "killpg", "_exit"),
+    ),
+    json: ("dumps", "loads"),
+}
+
+
+def test_a_program_may_have_replaced_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a program may that is watched: a search of garbage failed there, and the readings ended."""
+    with monkeypatch.context() as replaced:
+        for module, names in REPLACED.items():
+            for name in names:
+                replaced.setattr(module, name, lambda *_, **__: None)
+        waited = in_fork(lambda: ["waited"])
+        apart = Detached(lambda: ["apart"])
+        ended = apart.ended(60)
+        answer = apart.answer()
+        stopped = Detached(lambda: time.sleep(60))
+        stopped.stop()
+    assert (waited, ended, answer) == (["waited"], True, ["apart"])
 
 
 def test_what_it_changes_stays_there() -> None:

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import BuiltinImporter, ModuleSpec
 from importlib.util import module_from_spec
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 CHUNK = 1 << 16
 
@@ -33,6 +34,10 @@ sleep: Callable[[float], None] = _TIME["sleep"]
 wall_time: Callable[[], float] = _TIME["time"]
 """Seconds since 1970."""
 
+system: Any = SimpleNamespace(**_SYSTEM)
+"""The module `posix`, made anew."""
+end_process: Callable[[int], NoReturn] = _SYSTEM["_exit"]
+"""At once, with a code: nothing is flushed, nothing that is registered for the end is run."""
 fork: Callable[[], int] = _SYSTEM["fork"]
 process_id: Callable[[], int] = _SYSTEM["getpid"]
 names_in: Callable[[str], list[str]] = _SYSTEM["listdir"]
@@ -70,12 +75,17 @@ def read_file(path: str) -> bytes:
     """
     file = _open(path, _READ)
     try:
-        pieces = []
-        while piece := _read(file, CHUNK):
-            pieces.append(piece)
-        return b"".join(pieces)
+        return read_to_end(file)
     finally:
         _close(file)
+
+
+def read_to_end(file: int) -> bytes:
+    """All that an open file or a pipe still has."""
+    pieces = []
+    while piece := _read(file, CHUNK):
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def read_text(path: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from flatwater.memory.probes.bound import fork, monotonic, read_file
+from flatwater.memory.probes.bound import end_process, fork, monotonic, read_file, read_to_end, system
 
 LONGEST = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
@@ -31,6 +31,8 @@ LIBRARIES = {
 DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
 """... and the same by a file that is mapped."""
 
+_as_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode
+"""Bound here: a program may replace `json.dumps` and `json.loads`."""
 _UNHEARD: Any = ("ignore", None, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
 
 Work = Callable[[], Any]
@@ -45,20 +47,22 @@ def in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     Raises:
         RuntimeError: it raised or was killed; its traceback is on stderr.
     """
-    reads, writes = os.pipe()
+    reads, writes = system.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     child = _forked()
     if child == 0:
-        os.close(reads)
+        system.close(reads)
         _answer(work, writes)
-    os.close(writes)
-    with os.fdopen(reads, "rb") as pipe:
-        answer = pipe.read()
-    _, status = os.waitpid(child, 0)
+    system.close(writes)
+    try:
+        answer = read_to_end(reads)
+    finally:
+        system.close(reads)
+    _, status = system.waitpid(child, 0)
     if status or not answer:
-        raise RuntimeError(f"a fork of this process ended with {os.waitstatus_to_exitcode(status)}")
-    return json.loads(answer)
+        raise RuntimeError(f"a fork of this process ended with {system.waitstatus_to_exitcode(status)}")
+    return _from_json(answer.decode())
 
 
 class Detached:
@@ -76,22 +80,22 @@ class Detached:
         """
         if (library := not_to_fork_beside()) is not None:
             raise OSError(f"no fork beside {library}")
-        self._owner = os.getpid()
+        self._owner = system.getpid()
         self._answer = b""
-        self._reads, writes = os.pipe()
+        self._reads, writes = system.pipe()
         try:
             child = _forked()
             if child == 0:
                 _detach(work, writes)
         except OSError:
-            os.close(self._reads)
+            system.close(self._reads)
             raise
         finally:
-            os.close(writes)
-        self._pid = int.from_bytes(os.read(self._reads, ID))
+            system.close(writes)
+        self._pid = int.from_bytes(system.read(self._reads, ID))
         _reap(child)
         if not self._pid:  # nothing was written: the fork could not fork
-            os.close(self._reads)
+            system.close(self._reads)
             raise OSError("a fork of this process could not fork")
 
     def ended(self, seconds: float = 0.0) -> bool:
@@ -100,7 +104,7 @@ class Detached:
         while self._reads >= 0:
             if not _readable(self._reads, max(0.0, until - monotonic())):
                 return False
-            piece = os.read(self._reads, CHUNK)
+            piece = system.read(self._reads, CHUNK)
             self._answer += piece
             if not piece:
                 self._leave()
@@ -114,21 +118,21 @@ class Detached:
         """
         if not self.ended() or not self._answer:
             raise RuntimeError("a fork of this process ended without an answer")
-        return json.loads(self._answer)
+        return _from_json(self._answer.decode())
 
     def stop(self) -> None:
         """End the work, done or not. In a fork of the process that began it, only forget it."""
-        if os.getpid() != self._owner:
+        if system.getpid() != self._owner:
             self._leave()
         elif not self.ended():
             with suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)  # the forks of its own are in its group
+                system.killpg(self._pid, signal.SIGKILL)  # the forks of its own are in its group
             self._leave()
         self._answer = b""
 
     def _leave(self) -> None:
         if self._reads >= 0:
-            os.close(self._reads)
+            system.close(self._reads)
             self._reads = -1
             _reap(self._pid)  # where this is process 1, as in a container, it is a child after all
 
@@ -161,7 +165,7 @@ def _forked() -> int:
 def _reap(child: int) -> None:
     """Wait for a process that ends, unless it is no child, or the program has said that its children be forgotten."""
     with suppress(ChildProcessError):
-        os.waitpid(child, 0)
+        system.waitpid(child, 0)
 
 
 def _readable(pipe: int, seconds: float) -> bool:
@@ -179,20 +183,20 @@ def _detach(work: Work, pipe: int) -> None:
             _work_apart(work, pipe)
         code = 0
     finally:
-        os._exit(code)
+        end_process(code)
 
 
 def _work_apart(work: Work, pipe: int) -> None:
     """In the second fork: let go of the terminal and of the program's files, tell the id, work."""
-    os.setsid()
+    system.setsid()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(LONGEST)
-    os.write(pipe, os.getpid().to_bytes(ID))
-    nothing = os.open(os.devnull, os.O_RDWR)
+    system.write(pipe, system.getpid().to_bytes(ID))
+    nothing = system.open(os.devnull, system.O_RDWR)
     for standard in (0, 1, 2):
-        os.dup2(nothing, standard)
-    os.closerange(FIRST, pipe)
-    os.closerange(pipe + 1, MOST)
+        system.dup2(nothing, standard)
+    system.closerange(FIRST, pipe)
+    system.closerange(pipe + 1, MOST)
     sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)  # the program's may have been other files
     _answer(work, pipe)
 
@@ -201,11 +205,11 @@ def _answer(work: Work, pipe: int) -> None:
     """In the fork: work, write, end, without running what the parent has registered for its own end."""
     code = 1
     try:
-        os.write(pipe, json.dumps(work()).encode())
+        system.write(pipe, _as_json(work()).encode())
         code = 0
     except (BrokenPipeError, KeyboardInterrupt):  # nobody waits for it any more; Ctrl-C is its parent's to tell
         pass
     except BaseException:  # noqa: BLE001  (the edge of a process)
         traceback.print_exc()
     finally:
-        os._exit(code)
+        end_process(code)
