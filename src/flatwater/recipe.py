@@ -67,6 +67,13 @@ class Number:
     """How it is written."""
 
 
+OF_RETURNS = tuple(
+    Number(title, key, "{:.2f}")
+    for title, key in (("return", "return"), ("dev", "deviation"), ("worst", "worst"), ("best", "best"))
+)
+"""Of what players were paid in episodes."""
+
+
 @dataclass(frozen=True)
 class Headline:
     """The one number that a result is judged by."""

@@ -5,8 +5,8 @@ tensors alive at once while the phase runs on the meta device; the ledger of the
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
@@ -88,21 +88,28 @@ Alternative = tuple[str, str, C]
 """What to change, the first name in the paths of the owner that it makes smaller, and the configuration."""
 
 
-def suggested(
-    alternatives: Iterable[Alternative[C]], owners: Mapping[str, int], owners_of: Callable[[C], Mapping[str, int]]
-) -> Iterator[str]:
-    """What would make the largest owners smaller, and how small; each is planned, not guessed.
+def advised(
+    plan: Plan,
+    alternatives: Iterable[Alternative[C]],
+    owners: Mapping[str, int],
+    owners_of: Callable[[C], Mapping[str, int]],
+) -> Plan:
+    """The plan; where it does not fit, with what would make the largest owners smaller, and how small.
 
     Args:
-        alternatives: to the configuration that was planned.
+        plan: of a configuration.
+        alternatives: to that configuration; each is planned, not guessed.
         owners: its bytes by path.
         owners_of: the bytes by path of a configuration.
     """
-    now = grouped(owners, depth=1)
-    for change, group, smaller in alternatives:
+    now, found = grouped(owners, depth=1), []
+    for change, group, smaller in () if plan.fits else alternatives:
         then = grouped(owners_of(smaller), depth=1)
         if now[group] - then[group] > WORTH_SAYING * sum(now.values()):
-            yield f"{change}: {group} would take {format_bytes(then[group])} instead of {format_bytes(now[group])}"
+            found.append(
+                f"{change}: {group} would take {format_bytes(then[group])} instead of {format_bytes(now[group])}"
+            )
+    return replace(plan, suggestions=tuple(found))
 
 
 def device_limits(device: torch.device) -> dict[str, int]:

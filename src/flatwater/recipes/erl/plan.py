@@ -20,7 +20,7 @@ from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.exchange import exchange_of
 from flatwater.recipes.erl.market import can_be_mapped
 from flatwater.recipes.erl.workers import machines
-from flatwater.runs.planning import META, Alternative, planned, suggested
+from flatwater.runs.planning import META, Alternative, advised, planned
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.config import replay_capacity
 from flatwater.trainers.erl.crew import Here
@@ -69,10 +69,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         room = room_of(plan.nodes)
         if not isinstance(config.workers, int) and room < len(dealt):
             return plan_erl(replace(config, workers=max(1, room)), panel, device, private=private)
-    if plan.fits:
-        return plan
-    smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, panel, device.type)[1]))
-    return replace(plan, suggestions=tuple(smaller))
+    return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other, panel, device.type)[1]))
 
 
 def placed(plan: Plan, config: ErlRunConfig) -> Plan:

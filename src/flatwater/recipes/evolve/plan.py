@@ -16,7 +16,7 @@ from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.runs.planning import META, Alternative, planned, suggested
+from flatwater.runs.planning import META, Alternative, advised, planned
 from flatwater.state.tree import nbytes
 from flatwater.trainers.evolve.play import bind_learning
 from flatwater.trainers.evolve.state import Population, Setup, build_population, build_setup
@@ -72,10 +72,7 @@ def plan_population(config: EvolveRunConfig, worlds: Worlds, device: torch.devic
     setup, run = outline(config, worlds)
     owners = nbytes(run)
     plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
-    if plan.fits:
-        return plan
-    smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other))[1]))
-    return replace(plan, suggestions=tuple(smaller))
+    return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other))[1]))
 
 
 def outline(config: EvolveRunConfig, worlds: Worlds) -> tuple[Setup, Population]:

@@ -2,7 +2,7 @@
 
 from flatwater.metrics.console import Column, Layout, whole
 from flatwater.metrics.figures import short_seconds
-from flatwater.recipe import Headline, Number, Recipe, later
+from flatwater.recipe import OF_RETURNS, Headline, Recipe, later
 from flatwater.recipes.evolve.config import EvolveRunConfig
 
 LAYOUT = Layout(
@@ -43,11 +43,6 @@ EVOLVE = Recipe(
     title="{episodes} {split} episodes of at most {steps} steps in {env}",
     said=("episodes", "split", "env", "steps", "note"),
     headline=Headline("champion's return", "return", "{:.2f}", "random", "{} by chance"),
-    numbers=(
-        Number("return", "return", "{:.2f}"),
-        Number("dev", "deviation", "{:.2f}"),
-        Number("worst", "worst", "{:.2f}"),
-        Number("best", "best", "{:.2f}"),
-    ),
+    numbers=OF_RETURNS,
     trained_on=lambda settings: str(settings.get("env")),
 )

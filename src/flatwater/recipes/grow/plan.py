@@ -14,7 +14,7 @@ from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.printable import shown
 from flatwater.recipes.grow.config import GrowRunConfig
-from flatwater.runs.planning import META, Alternative, planned, suggested
+from flatwater.runs.planning import META, Alternative, advised, planned
 from flatwater.state.tree import nbytes
 from flatwater.trainers.grow.round import build_trainer
 from flatwater.trainers.grow.state import Grow, Setup, build_grow, build_setup
@@ -30,10 +30,7 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
     setup, run = outline(config)
     owners = nbytes(run)
     plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
-    if plan.fits:
-        return plan
-    smaller = suggested(_alternatives(config), owners, lambda other: nbytes(outline(other)[1]))
-    return replace(plan, suggestions=tuple(smaller))
+    return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other)[1]))
 
 
 def outline(config: GrowRunConfig) -> tuple[Setup, Grow]:

@@ -39,7 +39,7 @@ GROW = Recipe(
     config=GrowRunConfig,
     guide="""Learn when and where networks in training should grow, with PPO over a pool of them, in constant memory.
 
-    Without options: 8 small convolutional networks learn the digits that come with scikit-learn, a few minutes on 2
+    Without options: 16 small convolutional networks learn the digits that come with scikit-learn, a few minutes on 2
     cores. `--task module:function` takes images and classes of yours.
     """,
     plan=later("flatwater.recipes.grow.run:plan"),

@@ -15,7 +15,7 @@ from flatwater.errors import ConfigError, require
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.recipes.ppo.config import BlocksRunConfig
-from flatwater.runs.planning import META, Alternative, planned, suggested
+from flatwater.runs.planning import META, Alternative, advised, planned
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.round import bind_learning
 from flatwater.trainers.blocks.state import Blocks, Setup, build_blocks, build_setup
@@ -61,12 +61,9 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device, *
     setup, run = outline(config, worlds, taught=taught)
     owners = nbytes(run)
     plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
-    if plan.fits:
-        return plan
-    smaller = suggested(
-        _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other), taught=taught)[1])
+    return advised(
+        plan, _alternatives(config), owners, lambda other: nbytes(outline(other, build_worlds(other), taught=taught)[1])
     )
-    return replace(plan, suggestions=tuple(smaller))
 
 
 def outline(config: BlocksRunConfig, worlds: Worlds, *, taught: bool) -> tuple[Setup, Blocks]:

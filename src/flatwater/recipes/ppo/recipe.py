@@ -2,7 +2,7 @@
 
 from flatwater.metrics.console import Column, Layout, percent
 from flatwater.metrics.figures import short_seconds
-from flatwater.recipe import Headline, Number, Recipe, later
+from flatwater.recipe import OF_RETURNS, Headline, Recipe, later
 from flatwater.recipes.ppo.config import PpoRunConfig
 
 LAYOUT = Layout(
@@ -43,11 +43,6 @@ PPO = Recipe(
     title="{episodes} {split} episodes of at most {steps} steps, seeds from {first_seed}",
     said=("episodes", "split", "agents", "steps", "note"),
     headline=Headline("policy's return", "return", "{:.2f}", "random", "{} by chance"),
-    numbers=(
-        Number("return", "return", "{:.2f}"),
-        Number("dev", "deviation", "{:.2f}"),
-        Number("worst", "worst", "{:.2f}"),
-        Number("best", "best", "{:.2f}"),
-    ),
+    numbers=OF_RETURNS,
     trained_on=lambda settings: str(settings.get("env")),
 )

@@ -2,7 +2,7 @@
 
 from flatwater.metrics.console import Column, Layout, percent
 from flatwater.metrics.figures import short_seconds
-from flatwater.recipe import Headline, Number, Recipe, later
+from flatwater.recipe import OF_RETURNS, Headline, Number, Recipe, later
 from flatwater.recipes.teach.config import TeachRunConfig
 
 LAYOUT = Layout(
@@ -45,10 +45,7 @@ TEACH = Recipe(
     title="{episodes} {split} episodes of {agents} agents, {steps} steps, seeds from {first_seed}",
     headline=Headline("student's return", "return", "{:.2f}", "teacher", "{} of the teacher"),
     numbers=(
-        Number("return", "return", "{:.2f}"),
-        Number("dev", "deviation", "{:.2f}"),
-        Number("worst", "worst", "{:.2f}"),
-        Number("best", "best", "{:.2f}"),
+        *OF_RETURNS,
         Number("of the teacher", "of_teacher", "{:.0%}"),
         Number("x random", "times_random", "{:.1f}"),
     ),
