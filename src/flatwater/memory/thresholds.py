@@ -138,6 +138,12 @@ class Owning:
     """Times the low bound of a rate that the high one may be for a date to be told. Unmeasured."""
     overlap: float = 0.8
     """Part of neighbouring arrays that must share all rows but a few: a new episode begins a new window."""
+    emptied: float = 0.5
+    """Part of its greatest length below which a container was emptied. What leaks never comes back to half of it; of
+    what each episode fills, half of the looks see less."""
+    emptied_looks: int = 16
+    """Looks after which one that was emptied before must have been seen so again: of what each episode fills, one in
+    60,000 stretches of so many sees it full throughout."""
     base: float = 2.0
     """Times its own bytes that a view must keep alive to be told as one of a larger base. Unmeasured."""
 

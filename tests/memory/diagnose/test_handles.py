@@ -1,5 +1,6 @@
 """The container whose new items keep memory outside of Python, among those that became longer."""
 
+import atexit
 from collections.abc import Callable
 from types import ModuleType
 
@@ -66,3 +67,21 @@ def test_a_list_of_handles_alone_says_it_once(load: Load) -> None:
         each=MIB,
     )
     assert owner.what == "11 × Connection, and about 1.00 MiB outside of Python with each"
+
+
+def test_what_atexit_keeps_is_told_by_its_number(load: Load) -> None:
+    """Only C code knows the functions, and no walk comes to what they hold."""
+    program = load("""
+        import atexit
+        def job(): pass
+        def turn():
+            atexit.register(job)
+    """)
+    try:
+        (owner,) = handles(program, each=MIB)
+    finally:
+        atexit.unregister(program.job)
+    assert (owner.path, owner.bytes_grown) == ("atexit's callbacks", 10 * MIB)
+    assert owner.what.endswith("× Callback, and about 1.00 MiB with each")
+    assert owner.rule is not None
+    assert "atexit.unregister" in owner.rule.fix

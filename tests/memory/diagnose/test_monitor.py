@@ -147,6 +147,18 @@ def test_a_finding_tells_what_the_newest_census_counted(user: Any, monitor: Moni
     assert replace(now, count=before.count, what=before.what, holders=before.holders) == before
 
 
+def test_what_is_emptied_and_filled_again_is_not_told(user: Any, monitor: Monitor) -> None:
+    watch(monitor, leaking(user), 30)
+    assert [found.owner for found in monitor.findings()] == ["train.HISTORY"]
+    kept = [*user.HISTORY]
+    user.HISTORY.clear()
+    monitor.levels.look(Roots())
+    assert [found.owner for found in monitor.findings()] == ["train.HISTORY"]
+    user.HISTORY.extend(kept)
+    monitor.levels.look(Roots())
+    assert monitor.findings() == []
+
+
 def test_the_fingerprint_is_the_same_in_a_rerun_with_other_sizes(user: Any) -> None:
     prints = []
     for per_step in (1, 2):

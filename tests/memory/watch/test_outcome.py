@@ -180,6 +180,12 @@ def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
     assert rest.known[0].startswith("40.00 MiB in cycles")
 
 
+def test_what_is_emptied_again_and_again_is_said_where_memory_grew() -> None:
+    told = outcome_of(rows([*range(100 * MIB, 200 * MIB, 4 * MIB)]), [], 0.0, refilled=["main() in train.py: trace"])
+    assert told.state == "unexplained"
+    assert told.known[0].startswith("main() in train.py: trace is emptied and filled again")
+
+
 def test_a_build_fails_on_what_does_not_end() -> None:
     filling = [replace(LEAK, verdict="filling")]
     passing = [(Outcome("flat"), []), (Outcome("settled", MIB), []), (Outcome("grows"), filling)]

@@ -4,11 +4,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.levels import Levels
+from flatwater.memory.objects.roots import Roots
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.watch.books import Row
 from flatwater.memory.watch.boundaries import RESTING, TICK_SECONDS
@@ -68,6 +71,37 @@ def test_a_boundary_that_comes_once_is_no_clock() -> None:
     summary = watch.summary()
     watch.close(conclude=False)
     assert (summary["readings"], summary["unit"]) == (6, "second")
+
+
+class Looks:
+    """Levels with something to look at: notes how many boundaries had passed at each look."""
+
+    any = new = True
+    refilled = frozenset[str]()
+
+    def __init__(self, watch: ProcessWatch) -> None:
+        self.watch = watch
+        self.at: list[int] = []
+
+    def look(self, _roots: Roots) -> None:
+        self.at.append(self.watch.boundaries.counts["episode"])
+
+
+def test_what_was_found_is_looked_at_between_two_boundaries() -> None:
+    """At a boundary the list of the last episode is always full."""
+    watch = ProcessWatch()
+    for _ in range(REGULAR):
+        watch.step("episode")
+    looks = Looks(watch)
+    watch._monitor.levels = cast("Levels", looks)
+    for _ in range(4):
+        time.sleep(0.06)
+        watch.step("episode")
+        time.sleep(0.06)
+        watch.tick(1)
+    watch.close(conclude=False)
+    assert set(looks.at) <= {4, 5, 6, 7}
+    assert len(looks.at) >= 2
 
 
 def test_a_unit_that_is_given_is_the_only_clock() -> None:

@@ -17,6 +17,7 @@ from flatwater.memory.objects.arrays import Graph
 from flatwater.memory.objects.census import Census
 from flatwater.memory.objects.children import ATOMS, look
 from flatwater.memory.objects.raw import full_name, made_in_c, mro, name_of
+from flatwater.memory.objects.roots import Callback
 from flatwater.memory.objects.view import OPAQUE, Walk
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.units import format_bytes
@@ -63,7 +64,8 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
     item = owner.holders[-1]
     said = item == word or full_name(best.handle)[0] == "ctypes"
     what = f"{number} × {item}" if said else f"{number} × {item}, each with its {word}"
-    outside = f"{what}, and about {format_bytes(behind)} outside of Python with each"
+    place = "" if best.handle is Callback else "outside of Python "
+    outside = f"{what}, and about {format_bytes(behind)} {place}with each"
     return [replace(owner, what=outside, count=number, item_bytes=round(behind) + owner.item_bytes, outside=True)]
 
 
@@ -106,6 +108,8 @@ def _handles(items: Sequence[Any]) -> list[Any]:
 
 def _is_handle(kind: type) -> bool:
     """Whether C code made the class, or one that it extends, and may keep memory of its own for each object."""
+    if kind is Callback:
+        return True
     made = [owner for owner in mro(kind) if made_in_c(owner)]
     return any(not _is_whole(owner) for owner in made) and not any(map(_is_sized, mro(kind)))
 

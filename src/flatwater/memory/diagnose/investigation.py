@@ -12,7 +12,7 @@ from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.owners import FOLLOWED, ITEMISED, Owner, added_since, held_now, reached
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.raw import full_name
-from flatwater.memory.objects.roots import Roots
+from flatwater.memory.objects.roots import Callback, Roots
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Series, Slope, drifting, rising_lately, stairs
 from flatwater.memory.thresholds import SHIPPED
@@ -39,6 +39,8 @@ class Investigation:
     """Steps for which allocations were traced."""
     tensors: bool = True
     """Whether the owner's contents are tensors."""
+    hidden: bool = False
+    """Whether they are out of sight, so that no trace finds their line."""
     proven: bool = False
     """Whether the growth was drifting at one of the looks."""
     length: int = 0
@@ -72,6 +74,7 @@ def remember_(case: Investigation, first: Owner) -> None:
     """Note what the foremost owner was at this look, and how it is reached."""
     case.grew, case.length = first.length != case.length, first.length
     case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
+    case.hidden = any(type(item) is Callback for item in first.newest)
     if first.kind in FOLLOWED:
         case.traced_owner = first.way, first.holding
 

@@ -213,10 +213,17 @@ NATIVE_LINE = (
 )
 
 
+def wants_line(found: Finding) -> bool:
+    """Whether only the line that runs while memory rises can be told: no object that was made is in sight."""
+    return found.verdict == "native" or (found.outside and found.made_at is None)
+
+
 def with_line(found: Finding, line: Made | None) -> Finding:
-    """Native growth with the line that ran while memory rose, if that is known; other findings as they are."""
-    if found.verdict != "native" or line is None:
+    """Such growth with the line that ran while memory rose, if that is known; other findings as they are."""
+    if line is None or not wants_line(found):
         return found
+    if found.verdict != "native":
+        return replace(found, made_at=line)
     what = f"{UNEXPLAINED['native'][1]}; memory rises while this line runs"
     return replace(found, made_at=line, what=what, advice=NATIVE_LINE)
 

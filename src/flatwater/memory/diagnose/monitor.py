@@ -28,7 +28,8 @@ from flatwater.memory.diagnose.investigation import (
     waits_,
     wants_garbage,
 )
-from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage, with_line
+from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage, wants_line, with_line
+from flatwater.memory.diagnose.levels import Levels
 from flatwater.memory.diagnose.lines import Following, Tracer
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
 from flatwater.memory.diagnose.owners import find_owners
@@ -81,6 +82,8 @@ class Monitor:
         self.censuses = Censuses(roots, self._counted)
         """One may be under way; between two steps it may go on."""
         self._lines = {} if lines is None else lines
+        self.levels = Levels()
+        """Of what was found: what is emptied again and again is not told."""
         self._first = Investigation(self._lines)
         self._case = self._first
         self._may_trace = True
@@ -176,7 +179,9 @@ class Monitor:
         """All causes known so far, with the forecast of now."""
         if self._last is None:
             return []
-        return foremost(list(self._found.values()), self._growth(self._last))
+        refilled = self.levels.refilled
+        told = [found for owner, found in self._found.items() if owner not in refilled]
+        return foremost(told, self._growth(self._last))
 
     def settle(self) -> None:
         """Take what is proven already for found, line or not, and wait two seconds for a search: no step will come."""
@@ -367,7 +372,7 @@ class Monitor:
         case, found = self._case, self._case.seen
         if not case.proven:
             return Event.UNPROVEN
-        lineless = found and found[0].made_at is None
+        lineless = found and found[0].made_at is None and not case.hidden
         if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
             return Event.NO_LINE
         if self._explains(found) or (case.handles and case.looks >= most_looks(self._record)):
@@ -404,9 +409,9 @@ class Monitor:
         return self._lineless()
 
     def _lineless(self) -> Event | None:
-        """Whether native growth that is told now is worth being followed to its line."""
+        """Whether growth whose objects are out of sight is told now, and worth being followed to its line."""
         told = [*self._news, *self._found.values()]
-        native_told = any(found.verdict == "native" and found.share >= OWNING.told_share for found in told)
+        native_told = any(wants_line(found) and found.share >= OWNING.told_share for found in told)
         wanted = native_told and self._following is not None and self._following.wanted
         return Event.LINELESS if wanted and self._may_trace else None
 
@@ -420,7 +425,7 @@ class Monitor:
     def _tell_line(self, _reading: Reading) -> None:
         if self._following is not None:
             self._following.end()
-        self._news += [found for found in self._found.values() if found.verdict == "native"]
+        self._news += [found for found in self._found.values() if wants_line(found)]
 
     def _leave(self, _reading: Reading) -> None:
         self._rest(explained=False)
@@ -474,6 +479,7 @@ class Monitor:
             owners = [*find_handles(case.before, taken[1], missing), *owners]
         if owners and case is not self._first:
             remember_(case, owners[0])
+            self.levels.follow(owners)
         return judged_(case, self._tracer, owners, growth=growth, drift=slope)
 
     # --- what is known ---

@@ -4,6 +4,7 @@ Nothing here calls into the user's program: module and instance namespaces are r
 so lazily importing modules stay asleep and no property runs.
 """
 
+import atexit
 import inspect
 import os
 import sys
@@ -230,6 +231,10 @@ def _digitless(name: str) -> str:
     return "".join(c for c in name if not c.isdigit()).replace("- ", " ").strip("-_ ")
 
 
+class Callback:
+    """Stands for a function that C code keeps with its arguments, and shows to nobody: their number is all it tells."""
+
+
 _KNOWN = (
     ("matplotlib._pylab_helpers", "Gcf.figs", "pyplot's figures"),
     ("logging", "root.handlers", "logging's handlers"),
@@ -259,7 +264,7 @@ def registries() -> list[tuple[str, Any]]:
         value = None if space is None else _read(space, dotted.split("."))
         if value is not None:
             found.append((label, value))
-    return found
+    return [*found, ("atexit's callbacks", [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001
 
 
 def _read(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there

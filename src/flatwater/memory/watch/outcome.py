@@ -159,6 +159,7 @@ def outcome_of(
     censuses: int = 0,
     leads: Sequence[tuple[str, int]] = (),
     waiting: Garbage | None = None,
+    refilled: Iterable[str] = (),
 ) -> Outcome:
     """The outcome of a watched program.
 
@@ -169,6 +170,7 @@ def outcome_of(
         censuses: taken so far.
         leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on.
         waiting: cyclic garbage that is freed soon.
+        refilled: paths of containers that are emptied again and again.
     """
     if not rows:
         return Outcome("unread")
@@ -185,7 +187,7 @@ def outcome_of(
         return Outcome(
             state,
             rest,
-            (*soon, *_known_of(rows, censuses, named=bool(named), told=bool(told))),
+            (*soon, *map(_again, refilled), *_known_of(rows, censuses, named=bool(named), told=bool(told))),
             (*named, longer, LIBRARY, NATIVE),
         )
     if told:
@@ -198,6 +200,11 @@ def _soon(waiting: Garbage) -> str:
     """A sentence on garbage that is how Python works."""
     young = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
     return f"{young}: its next collection of young objects frees them"
+
+
+def _again(path: str) -> str:
+    """A sentence on a container that did not leak, and may hold more and more at a time."""
+    return f"{path} is emptied and filled again, which is no leak: it may hold more each time"
 
 
 def without_reached(known: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:

@@ -55,6 +55,8 @@ COLLECTING, ENDING, FILLING = SHIPPED.collecting, SHIPPED.ending, SHIPPED.fillin
 
 SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
+HURRIED = 4
+"""Ticks after which one is needed at the latest where something was found, and is looked at between two readings."""
 LONG = 0.005
 """CPU seconds of a reading in which there was more to do than to read."""
 
@@ -127,7 +129,7 @@ class ProcessWatch:
         hurried = self.boundaries.tick(ticks)
         if self.boundaries.clock(self._unit, ticks=False) < REGULAR:
             return ticks_until(self._due)
-        return min(2 * ticks, RESTING) if hurried else 1
+        return min(2 * ticks, HURRIED if self._monitor.levels.new else RESTING) if hurried else 1
 
     def _looked(self, kind: str, now: float) -> bool:
         """Read memory if that is due, and at once where a program that was read in time has come to its own loop."""
@@ -143,7 +145,7 @@ class ProcessWatch:
         own = self.boundaries.clock(self._unit, ticks=False) >= REGULAR
         if kind == TICK and own:
             if self._aside == TICK and self._thread == threading.get_ident():
-                self._count_on(now)
+                self._between(now)
             return
         lone = kind == TICK and self._unit is None and bool(self._rows) and not self._ticking
         # The program has boundaries of its own after all; or it passed one, such as an epoch, and then none.
@@ -155,12 +157,19 @@ class ProcessWatch:
         if self._thread == threading.get_ident():  # a torch mode belongs to a thread
             self._read(now)
 
-    def _count_on(self, now: float) -> None:
-        """Go on with a census that is under way: it needs no boundary, and many programs pass one a second."""
-        assert self._pace is not None  # noqa: S101  (a census is under way)
-        if overdrawn(self._pace, now, share_of(investigating=self._monitor.investigating, counting=True)) <= 0:
+    def _between(self, now: float) -> None:
+        """Go on with a census, which needs no boundary, and many programs pass one a second; or look at what was found.
+
+        At a boundary a program is always at the same place, where what it fills and empties may be full.
+        """
+        assert self._pace is not None  # noqa: S101  (there is a reading)
+        under_way = self._monitor.censuses.under_way
+        if overdrawn(self._pace, now, share_of(investigating=self._monitor.investigating, counting=under_way)) <= 0:
             cpu = thread_seconds()
-            self._monitor.censuses.go_on(SLICE)
+            if under_way:
+                self._monitor.censuses.go_on(SLICE)
+            else:
+                self._monitor.levels.look(self._monitor.censuses.roots)
             took = thread_seconds() - cpu
             self._pace.spent += took
             self._cost_seconds += took
@@ -192,6 +201,8 @@ class ProcessWatch:
         share = share_of(investigating=self._monitor.investigating, counting=counting)
         affordable = overdrawn(self._pace, now, share) <= 0
         news = self._monitor.observe(reading, seconds=slice_of(self._pace, now, reading.step), trace=affordable)
+        if self._ticking and affordable:  # a program that is read in time is anywhere in what it fills and empties
+            self._monitor.levels.look(self._monitor.censuses.roots)
         if not tracing:
             self._keep(reading, now - self._pace.began)
             self._search(reading)
@@ -211,7 +222,7 @@ class ProcessWatch:
         self._due = self._pace.due
         self._late = self._pace.late if self._unit is None else self._due
         self._anchor = self._unit or self._pace.anchor
-        self._aside = TICK if self._monitor.censuses.under_way else None
+        self._aside = TICK if self._monitor.censuses.under_way or self._monitor.levels.any else None
         self._save(ended, at_once=bool(news))
         own = thread_seconds() - cpu
         self._cost_seconds += own
@@ -309,6 +320,7 @@ class ProcessWatch:
         known = self.findings()
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
         unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few
+        unsure = unsure or bool(self._monitor.levels.refilled)
         if not known and not unsure and len(self._rows) >= REGULAR and still_grows(self._rows):
             found = mostly_held(self._monitor.conclude(), self._rows)
             known = [self._for_people(each) for each in found]
@@ -377,6 +389,7 @@ class ProcessWatch:
             censuses=self.censuses,
             leads=self._leads,
             waiting=self._monitor.waiting,
+            refilled=sorted(self._monitor.levels.refilled),
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         )
         cost = {"cpu_share": spent, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}

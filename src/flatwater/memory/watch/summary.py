@@ -1,7 +1,7 @@
 """What is told of a watched program: the findings that hold now, and its state as the JSON of `flatwater watch`."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding
@@ -62,6 +62,7 @@ def summary_of(
     censuses: int = 0,
     leads: Sequence[tuple[str, int]] = (),
     waiting: Garbage | None = None,
+    refilled: Iterable[str] = (),
 ) -> dict[str, Any]:
     """All but what the watch itself costs.
 
@@ -75,6 +76,7 @@ def summary_of(
         censuses: taken so far.
         leads: roots that hold more than at the beginning, and by how many bytes.
         waiting: cyclic garbage that is freed soon.
+        refilled: paths of containers that are emptied again and again.
     """
     scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
@@ -87,7 +89,9 @@ def summary_of(
         "resident_bytes": footprint().resident,
         "resident_growth_bytes": growth(rows),
         "explained_share": round(explained, 4),
-        "outcome": outcome_of(rows, told, explained, censuses=censuses, leads=leads, waiting=waiting).to_json(),
+        "outcome": outcome_of(
+            rows, told, explained, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled
+        ).to_json(),
         "findings": [finding.to_json() for finding in told],
         "unseen": unseen_in(rows, unread),
         "series": _series(rows, scale.unit),
