@@ -1,12 +1,14 @@
 """`flatwater report`: where the page goes, and what is told when it cannot be made."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from synthetic_run import make_run
+from synthetic_run import append_line, make_run, metrics
 
 from flatwater.cli.main import main
+from flatwater.rundir.layout import locked, open_folder
 
 
 def test_the_page_is_written_into_the_run_or_where_it_is_asked_for(
@@ -22,6 +24,30 @@ def test_the_page_is_written_into_the_run_or_where_it_is_asked_for(
     assert main(["report", str(run), "--out", str(tmp_path / "a.html")]) == 0
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
     assert {path: path.stat().st_mtime_ns for path in run.iterdir()} == before
+
+
+def test_the_page_of_a_run_that_trains_is_drawn_again_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, slept = make_run(tmp_path / "run", 3, wanted=9), list[float]()
+    training = ExitStack()
+    training.enter_context(locked(open_folder(run)))
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        append_line(run / "metrics.jsonl", metrics(3 + len(slept))[-1])
+        if len(slept) == 2:
+            training.close()
+
+    monkeypatch.setattr("flatwater.cli.report.time.sleep", sleep)
+    assert main(["report", str(run), "--every", "2m"]) == 0
+    assert slept == [120, 120]
+    assert capsys.readouterr().out.count("report.html") == 3
+    assert "5 of 9" in (run / "report.html").read_text()
+    assert main(["report", str(run), "--every", "soon"]) == 2
+    assert "not a length of time" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--every", "1m"]) == 2
+    assert "--every is for the folder of a run" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ numbers = st.one_of(st.floats(-1e12, 1e12), st.sampled_from([nan, inf, -inf]))
 
 @given(
     st.fixed_dictionaries(
-        {column.name: numbers for column in COLUMNS if column.name[:4] not in {"time", "repl", "trad"}}
+        {column.name: numbers for column in COLUMNS if column.name[:4] not in {"time", "repl", "trad", "seco"}}
     )
 )
 def test_a_row_stands_under_its_titles_within_100_columns(metrics: dict[str, float]) -> None:
@@ -156,3 +156,14 @@ def test_one_slow_round_does_not_move_the_forecast(slow: float) -> None:
         shown.round({})
     assert shown.seconds_left(now[0]) == pytest.approx(5 * 10.0)
     assert shown.seconds_left(now[0] + 4) == pytest.approx(5 * 10.0 - 4)
+
+
+def test_the_time_of_each_round_and_their_mean_are_told() -> None:
+    now = [0.0]
+    shown, out = table(12, lambda: now[0], done=10)
+    assert shown.pace() == ""
+    for took in (2.0, 7.0):
+        now[0] += took
+        shown.round({})
+    assert [line.split()[-3] for line in out.getvalue().splitlines()[2:]] == ["2.0", "7.0"]
+    assert shown.pace() == "2 generations in 9.0 s, 4.5 s each on average"

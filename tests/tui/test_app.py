@@ -120,10 +120,12 @@ def test_arrows_scroll_the_part_that_tab_chose(tmp_path: Path) -> None:
     drive(make_run(tmp_path / "run"), act)
 
 
-def test_a_short_screen_has_findings_and_the_number_of_alarms(tmp_path: Path) -> None:
+def test_a_short_screen_has_the_last_alarm_before_the_gravest_finding(tmp_path: Path) -> None:
     async def act(screen: Top, _pilot: Pilot[RunError]) -> None:
-        assert "findings · 2 · 2 alarms" in text_of(screen)
-        assert "leak  train.HALL" in text_of(screen)
+        *_, title, first, second, _keys = text_of(screen).splitlines()
+        assert "findings · 2 · 2 alarms" in title
+        assert first.startswith(" 2 alarms  constant policy")
+        assert second.startswith(" leak  train.HALL")
 
     drive(make_run(tmp_path / "run"), act, (60, 18))
 

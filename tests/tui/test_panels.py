@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from synthetic_run import append_line, ledger_line, make_run
+from synthetic_run import append_line, ledger_line, make_run, metrics
 
 from flatwater.rundir.statements import line_of
 from flatwater.tui import panels
@@ -112,3 +112,15 @@ def test_before_the_first_generation_every_part_says_so(tmp_path: Path) -> None:
     assert str(panels.phases(None, 80)) == "No phase has ended yet."
     assert panels.course(followed, 80).plain == "No generation has ended yet."
     assert "generation 0/5" in panels.head(followed, 80, 0.0).plain
+
+
+def test_trading_numbers_and_the_time_of_a_generation_stand_beside_the_curves(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3, wanted=5)
+    assert panels.phases_title(follow(run)) == "phases · last 11 s, mean 11 s"
+    numbers = metrics(4)[3] | {"account/drawdown": 0.034, "buffer/fill": 0.5, "time/learn": 49.2}
+    append_line(run / "metrics.jsonl", numbers)
+    followed = follow(run)
+    drawn = panels.course(followed, 80).plain.splitlines()
+    assert drawn[-1] == "return +4.2%  holding +2.7%  members' drawdown 3.4%  trades 1204  buffer 50%"
+    assert panels.phases_title(followed) == "phases · last 51 s, mean 21 s"
+    assert len(panels.course(followed, 30).plain.splitlines()[-1]) == 30

@@ -1,5 +1,6 @@
 """`flatwater report RUN`, `flatwater report STUDY` and `flatwater report told.json`."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +25,33 @@ class Report:
     out: Path | None = None
     """File to write. Left out: report.html in the run's folder; told.html beside told.json; NAME.html here for a
     run at a URL."""
+    every: str | None = None
+    """Draw the page of a run again at this interval, such as 1m, until the run ends: in a terminal beside it."""
 
     def __call__(self) -> int:
         """Write the page, and say where it is."""
+        from flatwater.units import parse_duration
+
+        if self.every is None:
+            self._draw()
+            return 0
+        interval = max(1.0, parse_duration(self.every))
+        while self._trains():
+            self._draw()
+            time.sleep(interval)
+        self._draw()  # with how the run ended
+        return 0
+
+    def _trains(self) -> bool:
+        from flatwater.errors import ConfigError
+        from flatwater.rundir.layout import open_folder
+        from flatwater.rundir.listing import state_of
+
+        if not (Path(self.run) / "config.toml").is_file():
+            raise ConfigError(f"--every is for the folder of a run, and {self.run} is none. Leave it out.")
+        return state_of(open_folder(Path(self.run)), 0, 0) == "training"
+
+    def _draw(self) -> None:
         from flatwater.studies.records import StudyFolder
         from flatwater.terminal import say
         from flatwater.units import format_bytes
@@ -36,7 +61,6 @@ class Report:
         else:
             written, size = self._of_study() if StudyFolder(Path(self.run)).study.is_file() else self._of_run()
         say(f"{written}  {format_bytes(size)}")
-        return 0
 
     def _of_run(self) -> tuple[Written, int]:
         from flatwater.mirror.download import at_hand

@@ -16,8 +16,9 @@ from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from flatwater.metrics.figures import short_duration, short_number
+from flatwater.metrics.figures import short_duration, short_number, short_seconds
 from flatwater.metrics.sinks import Metrics
+from flatwater.units import format_duration
 
 ROWS_PER_HEADER = 20
 REFRESH_SECONDS = 0.1
@@ -62,6 +63,9 @@ def _megabytes(value: float) -> str:
 
 
 RESIDENT = Column("", "MB", 6, "memory/resident", _megabytes)
+WHOLE = Column("seconds", "all", 4, "seconds", short_seconds)
+"""Of a whole round, saving and recording included; the table itself takes that time."""
+BUFFER = Column("", "buffer", 9, "buffer/fill", lambda value: f"{percent(value)}%")
 MISSING = "buffer/missing"
 """The metric of what a replay must still take in before learning begins."""
 FIRST, LEFT = 9, 6
@@ -79,6 +83,8 @@ class Layout:
     """At most 78 characters together, for a row of 99."""
     dispensable: frozenset[str]
     """Titles of the columns that are left out where the terminal has 80 characters."""
+    glance: tuple[Column, ...] = ()
+    """What the live screen shows of the last round besides the recipe's curves: title and number of each."""
 
     @property
     def rounds(self) -> str:
@@ -118,7 +124,8 @@ class ConsoleTable:
         self._rows = 0
         self._told_of = 0.0
         self._took: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
-        self._round_began = self._phase_began = self._shown_at = clock()
+        self._began = self._round_began = self._phase_began = self._shown_at = clock()
+        self._behind = done
         self._phase = ""
         self._bar, self._task = _bar(console)
 
@@ -162,13 +169,27 @@ class ConsoleTable:
             self._print(group_line(self._columns), "bold")
             self._print(title_line(self._columns, self._layout.short), "bold")
         self._rows += 1
-        self._print(row_line(f"{self._done}/{self._total}", metrics, self.left(), self._columns))
+        timed = {**metrics, WHOLE.name: self._took[-1]}
+        self._print(row_line(f"{self._done}/{self._total}", timed, self.left(), self._columns))
         if missing := metrics.get(MISSING, 0.0):
             self._print(f"{'':>{FIRST}} the replay fills: learning begins {missing:,.0f} transitions from here", "dim")
         resident = metrics.get(RESIDENT.name, 0.0)
         if memory and abs(resident - self._told_of) >= WORTH_TELLING * self._told_of:
             self._told_of = resident
             self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1), expand=False))
+
+    def pace(self) -> str:
+        """How long the rounds of this process have taken; empty where none has ended."""
+        rounds, seconds = self._done - self._behind, self._round_began - self._began
+        if not rounds:
+            return ""
+        named = self._layout.round if rounds == 1 else self._layout.rounds
+        return f"{rounds} {named} in {format_duration(seconds)}, {format_duration(seconds / rounds)} each on average"
+
+    @property
+    def took(self) -> float:
+        """Seconds of the last round."""
+        return self._took[-1]
 
     def left(self) -> float:
         """Seconds to the end of the run, after a round; NaN before the first has ended."""

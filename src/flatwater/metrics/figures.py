@@ -3,6 +3,8 @@
 from math import isfinite
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+LONG = 999.5
+"""Seconds from which `short_seconds` has a unit of its own."""
 
 _PLAIN = ((9.995, 2), (99.95, 1), (999.5, 0))
 _SCALED = ((9.95, 1), (999.5, 0))
@@ -24,7 +26,7 @@ def short_seconds(seconds: float) -> str:
     """At most 3 characters: `4.2`, `123`, `17m`, `28h`, `12d`."""
     if seconds < 9.95:
         return f"{seconds:.1f}"
-    if seconds < 999.5:
+    if seconds < LONG:
         return f"{seconds:.0f}"
     if seconds < 99.5 * MINUTE:
         return f"{seconds / MINUTE:.0f}m"

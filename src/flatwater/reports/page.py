@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import PurePath
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from flatwater.recipe import Recipe
@@ -122,14 +122,14 @@ def _headline(recipe: Recipe, result: Mapping[str, Any]) -> Tile:
 
 
 def _left(run: RunRecords) -> str:
-    """How long a round takes, and the rest of a run that is in training."""
-    times = [run.metrics[name][-ROUNDS_OF_PACE:] for name in run.metrics if name.startswith("time/")]
+    """How long a round takes, all of them, and the rest of a run that is in training."""
+    times = [run.metrics[name] for name in run.metrics if name.startswith("time/")]
     sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
     if not sums:
         return "none has ended"
-    pace = median(sums)
+    pace, spent = median(sums[-ROUNDS_OF_PACE:]), fmean(sums) * run.done  # of thinned rounds
     left = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
-    return f"{format_duration(pace)} each{left}"
+    return f"{format_duration(pace)} each, {format_duration(spent)} in all{left}"
 
 
 def findings(run: RunRecords) -> Iterator[Block]:

@@ -167,13 +167,14 @@ def device_totals(device: torch.device) -> dict[str, int] | None:
 def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
     """The ledger's numbers as metrics: totals, and each owner by the first two names of its path.
 
-    `system/*` are the two that other tools show under these names, in 10^6 bytes.
+    `system/*` are those that other tools show under these names, in 10^6 bytes.
     """
     numbers = {name: record[name] for name in ("resident", "private", "file_mapped", "slack", "unaccounted")}
     numbers |= {"owned": record["owned_bytes"], "envs": record["envs"], "threads": record["threads"]}
     owners = grouped(record["owned"], depth=2)
-    allocated = 0 if record["cuda"] is None else record["cuda"]["allocated"]
-    system = {"system/rss_MB": record["resident"] / 1e6, "system/gpu_memory_allocated_MB": allocated / 1e6}
+    card = record["cuda"] or {"allocated": 0, "reserved": 0}
+    system = {f"system/gpu_memory_{name}_MB": card[name] / 1e6 for name in ("allocated", "reserved")}
+    system["system/rss_MB"] = record["resident"] / 1e6
     return {f"memory/{name}": float(value) for name, value in (owners | numbers).items()} | system
 
 

@@ -35,6 +35,7 @@ from flatwater.runs.profiling import Profiler
 from flatwater.runs.run import Run
 from flatwater.runs.signals import Stop
 from flatwater.runs.trackers import held_bytes, open_trackers
+from flatwater.units import format_duration
 
 
 class Event(Protocol):
@@ -236,7 +237,11 @@ class Recorder:
         recipe, rounds, left = find_recipe(self.composed.config.trainer), self.composed.config.rounds, self.table.left()
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         shown = [f"{title} {value:.4g}" for title, value in curves.items()]
-        shown += [f"{numbers[RESIDENT.name] / 1e6:.0f} MB", f"{short_duration(left)} left"]
+        shown += [
+            f"{numbers[RESIDENT.name] / 1e6:.0f} MB",
+            format_duration(self.table.took),
+            f"{short_duration(left)} left",
+        ]
         line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(shown)}"
         self.voice.tell("round", line, round=round_, rounds=rounds, left_seconds=left, metrics=dict(numbers))
 

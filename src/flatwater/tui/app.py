@@ -49,7 +49,7 @@ class Top(App[RunError]):
     #middle.short { max-height: 3; }
     #owners { width: 11fr; height: auto; max-height: 100%; }
     #phases { width: 9fr; height: auto; max-height: 100%; margin-left: 1; }
-    #course { height: 4; }
+    #course { height: auto; }
     #findings { height: 1fr; }
     #keys { height: 1; padding: 0 1; background: #131c2e; color: #94a3b8; }
     """
@@ -76,10 +76,9 @@ class Top(App[RunError]):
         yield Static(id="head")
         yield Static(id="memory", classes="part")
         with Horizontal(id="middle"):
-            phases = f"phases, last {self._followed.recipe.layout.round}"
-            for name, title in (("owners", "owners"), ("phases", phases)):
+            for name in ("owners", "phases"):
                 with VerticalScroll(id=name, classes="part") as part:
-                    part.border_title = f" {title} "
+                    part.border_title = f" {name} "
                     yield Static()
         yield Static(id="course", classes="part")
         with VerticalScroll(id="findings", classes="part"):
@@ -94,7 +93,7 @@ class Top(App[RunError]):
 
     def on_resize(self) -> None:
         """Bars and curves are as wide as the screen is now. On a short one findings and alarms come before owners."""
-        self.query_one("#middle").set_class(self.size.height < FULL_HEIGHT, "short")
+        self.query_one("#middle").set_class(self._short, "short")
         self.call_after_refresh(self.show)
 
     def look(self) -> None:
@@ -115,12 +114,19 @@ class Top(App[RunError]):
         held = panels.memory(run.line, width("#memory")) if run.line is not None else panels.without_ledger(run)
         memory.update(held)
         self.query_one("#owners Static", Static).update(panels.owners(run, width("#owners Static")))
+        self.query_one("#phases").border_title = f" {panels.phases_title(run)} "
         self.query_one("#phases Static", Static).update(panels.phases(run.line, width("#phases Static")))
         course = self.query_one("#course", Static)
         course.border_title = f" {panels.course_title(run)} "
         course.update(panels.course(run, width("#course")))
         self.query_one("#findings").border_title = f" {panels.findings_title(run)} "
-        self.query_one("#findings Static", Static).update(panels.findings(run))
+        self.query_one("#findings Static", Static).update(
+            panels.findings(run, self._width("#findings Static") if self._short else 0)
+        )
+
+    @property
+    def _short(self) -> bool:
+        return self.size.height < FULL_HEIGHT
 
     def _width(self, part: str) -> int:
         return max(1, self.query_one(part).content_size.width)

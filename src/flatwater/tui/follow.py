@@ -55,6 +55,9 @@ class Followed:
     """The last values of the curves of its recipe and of `resident`."""
     took: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS_OF_PACE))
     """Seconds of the last rounds."""
+    spent: float = 0.0
+    """Seconds of all `timed` rounds."""
+    timed: int = 0
     findings: dict[str, tuple[int, Finding]] = field(default_factory=dict)
     """By fingerprint, with the round in which each was told."""
     alarms: int = 0
@@ -64,6 +67,11 @@ class Followed:
     def __post_init__(self) -> None:
         """Begin with empty curves."""
         self.history = _history(self.recipe)
+
+    @property
+    def mean(self) -> float:
+        """Seconds of a round, on average over all."""
+        return self.spent / self.timed
 
 
 def follow(path: Path) -> Followed:
@@ -111,6 +119,7 @@ def _begin_again_(followed: Followed) -> None:
     if rewind_if_replaced_(followed.metrics_tail):
         followed.done, followed.metrics = 0, {}
         followed.took.clear()
+        followed.spent, followed.timed = 0.0, 0
         for name in followed.recipe.curves.values():
             followed.history[name].clear()
     if rewind_if_replaced_(followed.ledger_tail):
@@ -131,6 +140,7 @@ def _add_metrics_(followed: Followed, record: Record) -> None:
     times = [value for name, value in record.items() if name.startswith("time/") and value is not None]
     if times:
         followed.took.append(sum(times))
+        followed.spent, followed.timed = followed.spent + sum(times), followed.timed + 1
 
 
 def seconds_left(followed: Followed, now: float) -> float:

@@ -22,7 +22,7 @@ def print_once(followed: Followed, console: Console, now: float) -> None:
     parts: tuple[tuple[str, RenderableType], ...] = (
         (panels.memory_title(line), held),
         ("owners", panels.owners(followed, width, MOST_OWNERS)),
-        (f"phases, last {followed.recipe.layout.round}", panels.phases(line, width)),
+        (panels.phases_title(followed), panels.phases(line, width)),
         (panels.course_title(followed), panels.course(followed, width)),
         (panels.findings_title(followed), panels.findings(followed)),
     )

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flatwater.memory.planner import grouped
-from flatwater.metrics.figures import short_duration, short_number
+from flatwater.metrics.figures import LONG, short_duration, short_number, short_seconds
 from flatwater.rundir.statements import (
     BASE,
     DEPTH,
@@ -172,6 +172,17 @@ def phases(line: LedgerLine | None, width: int) -> Table | Text:
     return table
 
 
+def phases_title(followed: Followed) -> str:
+    """What stands above the phases: seconds of the last round, and of a round on average."""
+    named = "phases · last"
+    if not followed.timed:
+        return f"{named} {followed.recipe.layout.round}"
+    last, mean = (
+        f"{short_seconds(value)}{' s' if value < LONG else ''}" for value in (followed.took[-1], followed.mean)
+    )
+    return f"{named} {last}, mean {mean}"
+
+
 def _table(width: int, *titles: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=width, header_style=QUIET)
     table.add_column(titles[0], ratio=1, no_wrap=True, overflow="ellipsis")
@@ -195,6 +206,14 @@ def course(followed: Followed, width: int) -> Text:
         room = max(4, width - LABEL - NUMBERS)
         curve = sparkline(values, room)
         lines.append(Text.assemble((f"{title:<{LABEL}}", QUIET), (f"{curve:<{room}}", colour), " ", numbers))
+    shown = [
+        Text.assemble((f"{column.title} ", QUIET), column.show(value))
+        for column in followed.recipe.layout.glance
+        if (value := followed.metrics.get(column.name)) is not None
+    ]
+    if shown:
+        lines.append(Text("  ").join(shown))
+        lines[-1].truncate(width, overflow="ellipsis")
     return Text("\n").join(lines) if lines else Text(f"No {followed.recipe.layout.round} has ended yet.", style=QUIET)
 
 
@@ -232,21 +251,30 @@ def _between(values: Sequence[float], place: float) -> float:
     return low if 2 * part < 1 else high
 
 
-def findings(followed: Followed) -> Group | Text:
-    """What grows, gravest first, and what the run warned of."""
+def findings(followed: Followed, short: int = 0) -> Group | Text:
+    """What grows, gravest first, and what the run warned of.
+
+    Args:
+        followed: the run.
+        short: columns, where there are few rows: then alarms stand first, and each line is one row, without details.
+    """
     found = sorted(followed.findings.values(), key=lambda item: (item[1].verdict not in GRAVE, -item[1].bytes_per_step))
-    lines: list[Text | Padding] = []
+    lines = list[Text | Padding]()
     for _, finding in found:
         grave = finding.verdict in GRAVE
         lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if grave else WARNING}"), headline(finding)))
         made = "" if finding.made_at is None else f"made at {finding.made_at}"
         details = [part for part in (made, finding.until()) if part]
-        if details:
+        if details and not short:
             lines.append(_below("; ".join(details)))
-        if finding.advice:
+        if finding.advice and not short:
             lines.append(_below(finding.advice))
     if followed.alarms:
-        lines.append(Text.assemble((f"{_plural(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm))
+        alarm = Text.assemble((f"{_plural(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
+        lines.insert(0 if short else len(lines), alarm)
+    for line in lines if short else ():
+        if isinstance(line, Text):
+            line.truncate(short, overflow="ellipsis")
     if not lines:
         watched = followed.line is not None
         lines = [Text("Nothing grows." if watched else "Nothing is known yet.", style=GOOD if watched else QUIET)]

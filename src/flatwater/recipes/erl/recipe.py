@@ -1,6 +1,6 @@
 """The recipe `erl`."""
 
-from flatwater.metrics.console import Column, Layout, percent, signed_percent, whole
+from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, percent, signed_percent, whole
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import Headline, Number, Recipe, later
 from flatwater.recipes.erl.config import ErlRunConfig
@@ -21,9 +21,16 @@ LAYOUT = Layout(
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
         Column("seconds", "val", 4, "time/validate", short_seconds),
         Column("seconds", "learn", 6, "time/learn", short_seconds),
-        Column("seconds", "evo", 4, "time/evolve", short_seconds),
+        WHOLE,
     ),
-    dispensable=frozenset({"min", "loss", "val", "evo"}),
+    dispensable=frozenset({"min", "loss", "eval", "val"}),
+    glance=(
+        Column("", "return", 8, "validation/return", signed_percent),
+        Column("", "holding", 8, "validation/holding", signed_percent),
+        Column("", "members' drawdown", 8, "account/drawdown", lambda value: f"{value:.1%}"),
+        Column("", "trades", 7, "trades/count", whole),
+        BUFFER,
+    ),
 )
 
 ERL = Recipe(

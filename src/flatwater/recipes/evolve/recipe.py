@@ -1,6 +1,6 @@
 """The recipe `evolve`, which is `erl` in any environment but trading."""
 
-from flatwater.metrics.console import Column, Layout, whole
+from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, whole
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import OF_RETURNS, Headline, Recipe, later
 from flatwater.recipes.evolve.config import EvolveRunConfig
@@ -18,9 +18,10 @@ LAYOUT = Layout(
         Column("", "steps", 9, "transitions", whole),
         Column("seconds", "train", 6, "time/train", short_seconds),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
-        Column("seconds", "save", 5, "time/save", short_seconds),
+        WHOLE,
     ),
-    dispensable=frozenset({"dev", "q", "save"}),
+    dispensable=frozenset({"dev", "q"}),
+    glance=(Column("", "transitions", 9, "transitions", whole), BUFFER),
 )
 
 EVOLVE = Recipe(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flatwater.metrics.console import Column, Layout, percent
+from flatwater.metrics.console import WHOLE, Column, Layout, percent
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import Headline, Number, Recipe, later
 from flatwater.recipes.grow.config import GrowRunConfig
@@ -24,9 +24,9 @@ LAYOUT = Layout(
         Column("seconds", "play", 5, "time/collect", short_seconds),
         Column("seconds", "learn", 6, "time/update", short_seconds),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
-        Column("seconds", "save", 5, "time/save", short_seconds),
+        WHOLE,
     ),
-    dispensable=frozenset({"max", "min", "expl%", "save"}),
+    dispensable=frozenset({"max", "min", "expl%"}),
 )
 
 

@@ -1,6 +1,6 @@
 """The recipe `ppo`."""
 
-from flatwater.metrics.console import Column, Layout, percent
+from flatwater.metrics.console import WHOLE, Column, Layout, percent
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import OF_RETURNS, Headline, Recipe, later
 from flatwater.recipes.ppo.config import PpoRunConfig
@@ -18,9 +18,9 @@ LAYOUT = Layout(
         Column("", "steps/s", 8, "train/sps"),
         Column("seconds", "play", 5, "time/collect", short_seconds),
         Column("seconds", "learn", 6, "time/update", short_seconds),
-        Column("seconds", "save", 5, "time/save", short_seconds),
+        WHOLE,
     ),
-    dispensable=frozenset({"kl", "expl%", "save"}),
+    dispensable=frozenset({"kl", "expl%"}),
 )
 
 PPO = Recipe(

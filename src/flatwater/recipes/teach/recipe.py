@@ -1,7 +1,6 @@
 """The recipe `teach`."""
 
-from flatwater.metrics.console import Column, Layout, percent
-from flatwater.metrics.figures import short_seconds
+from flatwater.metrics.console import WHOLE, Column, Layout, percent
 from flatwater.recipe import OF_RETURNS, Headline, Number, Recipe, later
 from flatwater.recipes.teach.config import TeachRunConfig
 
@@ -20,9 +19,9 @@ LAYOUT = Layout(
         Column("µs a step of an agent", "stud", 6, "profile/student_us"),
         Column("µs a step of an agent", "store", 6, "profile/store_us"),
         Column("µs a step of an agent", "learn", 6, "profile/update_us"),
-        Column("seconds", "save", 6, "time/save", short_seconds),
+        WHOLE,
     ),
-    dispensable=frozenset({"expl%", "store", "save"}),
+    dispensable=frozenset({"expl%", "store", "stud"}),
 )
 
 TEACH = Recipe(
