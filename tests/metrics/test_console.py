@@ -114,7 +114,7 @@ def test_without_a_terminal_the_rows_are_plain_text_under_a_header_every_20() ->
     lines = out.getvalue().splitlines()
     assert "\x1b" not in out.getvalue()
     assert [at for at, line in enumerate(lines) if line == TITLES] == [1, 23, 45]
-    assert len(lines) == 41 + 3 * 2
+    assert len(lines) == 41 + 3 * 2 + 1
     assert lines[2].split()[:2] == ["1/50", "1.25"]
 
 
@@ -132,7 +132,8 @@ def test_on_a_terminal_a_bar_shows_the_phase_and_goes_away() -> None:
         now[0] = 12.0
         shown.phase("evaluate", 1, 10)
         assert "run: 18s left" in out.getvalue()
-    assert out.getvalue().endswith("\x1b[2K")
+    assert "\x1b[2K" in out.getvalue()
+    assert out.getvalue().endswith("1 generation in 10 s, 10 s each on average\x1b[0m\n")
 
 
 def test_the_bar_is_not_drawn_more_than_ten_times_a_second() -> None:

@@ -137,8 +137,10 @@ class ConsoleTable:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Take the bar away; the rows stay."""
+        """Take the bar away; the rows stay, and below them what they took."""
         self._bar.stop()
+        if pace := self.pace():
+            self._print(pace, "dim")
 
     def phase(self, name: str, done: int, total: int) -> None:
         """Move the bar: `done` of `total` parts of the phase `name` of this round. Cheap enough for any loop."""

@@ -283,8 +283,6 @@ def train(
             raise
         finally:
             watcher.close()
-    if pace := table.pace():
-        console.print(pace, style="dim", highlight=False)
     if finished:
         with console.status("playing what was trained against the baselines …"):
             composed.write_result(folder)

@@ -26,7 +26,7 @@ HANDOVER = {
     "weight/supervision": ("weight of the supervision", "--equal-weight"),
     "weight/reinforcement": ("weight of PPO", "--random"),
 }
-ROOM = 0.2
+ROOM = 0.25
 """Part of the axis that is left free for the labels beside the longest bar."""
 TITLES = ("part of a step", "µs an agent step", "share")
 
@@ -120,7 +120,7 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         high=high,
         colour=[JUDGED if name == "student" else LEVELS.get(name, "--others") for name in rows],
         across=True,
-        labels=["" if value is None else f"{value:.1f}" for value in mean],
+        labels=["" if value is None else f"mean {value:.1f}" for value in mean],
     )
     said = f"{result['episodes']} {result['split']} episodes: mean, and the worst to the best agent"
     first, last = min(0.0, *(value or 0.0 for value in low)), max(value or 0.0 for value in [*mean, *high])
