@@ -48,6 +48,33 @@ print(untouched - before, kept - free, filled - before, used() - before, totals(
 """
 
 
+TRIMMED = f"""
+import ctypes
+from flatwater.memory.probes.allocator import used
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.mallopt(-4, 0)  # M_MMAP_MAX: every block is the heap's
+def take(blocks):
+    taken = [libc.malloc({SIZE}) for _ in range(blocks)]
+    for block in taken:
+        ctypes.memset(block, 1, {SIZE})
+    return taken
+used()
+before = used()
+blocks = take({BLOCKS})
+filled = used()
+for block in blocks[::2]:
+    libc.free(ctypes.c_void_p(block))
+freed = used()
+libc.malloc_trim(0)
+trimmed = used()
+take({BLOCKS} // 4)
+again = used()
+libc.malloc({SIZE} * {BLOCKS})  # nothing touches it
+print(filled - before, freed - before, trimmed - before, again - before, used() - before)
+"""
+
+
 def test_the_heap_knows_what_is_in_use_and_what_was_freed() -> None:
     before = heap()
     if before is None:
@@ -73,6 +100,15 @@ def test_of_free_blocks_only_the_ends_stay_resident_after_a_trim() -> None:
     assert free == pytest.approx(half * SIZE, rel=0.05)
     assert kept == pytest.approx(half * 4096, rel=0.2)
     assert resident == pytest.approx(in_use + kept, rel=0.1)
+
+
+def test_what_is_put_into_holes_that_a_trim_gave_back_counts_once() -> None:
+    if heap() is None:
+        pytest.skip("no glibc 2.33")
+    ran = subprocess.run([sys.executable, "-c", TRIMMED], capture_output=True, text=True, check=True)
+    whole = BLOCKS * SIZE
+    parts = [int(size) / whole for size in ran.stdout.split()]
+    assert parts == pytest.approx([1, 0.5, 0.5, 0.75, 0.75], abs=0.06)
 
 
 def test_small_chunks_stay_whole_and_of_large_ones_a_page() -> None:

@@ -1,4 +1,4 @@
-"""Coroutines that asyncio's tasks are suspended in: their frames are on no thread's stack, and hold what they work on.
+"""Coroutines that tasks of asyncio and trio wait in: their frames are on no thread's stack, and hold what they work on.
 
 Context variables as well: a context is no object that a variable of the program holds.
 
@@ -6,12 +6,13 @@ Nothing of the program runs: tasks are asked by the methods of the builtin type,
 """
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextvars import Context, ContextVar, copy_context
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
-from flatwater.memory.objects.raw import dict_of, full_name, loaded
+from flatwater.memory.objects.raw import c_attribute, dict_of, full_name, loaded
 
 MOST, DEEPEST = 2000, 100
 """Tasks that are looked at, and coroutines that wait for each other in one of them."""
@@ -38,14 +39,28 @@ def _tasks() -> list[Any]:
     space = loaded("asyncio.tasks") or {}
     known = [dict_of(space[name]).get("data", ()) for name in _SETS if name in space]
     held = [alive() for tasks in known for alive in list(tasks)[:MOST]]
-    return [task for task in held if task is not None]
+    return [task for task in (*held, *_tasks_of_trio()) if task is not None]
+
+
+def _tasks_of_trio() -> list[Any]:
+    """Tasks of the run that is under way in this thread."""
+    context: Any = (loaded("trio._core._run") or {}).get("GLOBAL_RUN_CONTEXT")
+    if not issubclass(type(context), threading.local):
+        return []
+    try:
+        runner = threading.local.__getattribute__(context, "runner")  # C code, and its `__dict__` is another one
+    except AttributeError:  # no run is under way
+        return []
+    tasks = c_attribute(runner, "tasks")
+    # Which task of several is the owner must not hang on the order of a set: the one that began first.
+    return sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MOST] if type(tasks) is set else []
 
 
 def _coroutine(task: Any) -> Any:  # noqa: ANN401
     builtin = (loaded("_asyncio") or {}).get("Task")
     if builtin is not None and issubclass(type(task), builtin):
         return builtin.get_coro(task)
-    return dict_of(task).get("_coro")  # a task that is written in Python
+    return dict_of(task).get("_coro") or c_attribute(task, "coro")  # a task that is written in Python
 
 
 def _chain(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401

@@ -7,7 +7,8 @@ import platform
 import re
 from dataclasses import dataclass
 
-from flatwater.memory.probes.mappings import footprint, touched_bytes
+from flatwater.memory.probes.bound import read_text
+from flatwater.memory.probes.mappings import footprint, present_pages, touched_bytes
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Totals:
     """Bytes handed out and not freed."""
     free: int
     """Bytes freed and kept, without the pages at the end of the heap that nothing has touched yet. After a trim the
-    whole pages among them are not resident either, and glibc does not say how many these are.
+    whole pages among them are not resident either, and glibc does not say how many these are: `used` asks the kernel.
     """
 
     def kept_within(self, anonymous: int) -> int:
@@ -67,26 +68,66 @@ def totals() -> Totals | None:
     Takes 0.5 ms or less, but glibc visits every free chunk: 600,000 take it a tenth of a second and more.
     """
     libc = _libc()
-    if libc is None:
-        return None
+    return None if libc is None else _asked(libc)[0]
+
+
+def _asked(libc: ctypes.CDLL) -> tuple[Totals, int]:
+    """The totals, and the address at which the last free chunk of the heap begins."""
     found = libc.mallinfo2()
     top: int = found.keepcost
-    untouched = top - touched_bytes(libc.sbrk(0) - top, top)
-    return Totals(in_use=found.uordblks + found.hblkhd, free=max(0, found.fordblks - untouched))
+    end = libc.sbrk(0) - top
+    free = max(0, found.fordblks - top + touched_bytes(end, top))
+    return Totals(in_use=found.uordblks + found.hblkhd, free=free), end
+
+
+class _Returned:
+    """Pages of the heap that were resident and are not any more: a trim gave them back to the system.
+
+    Those that nothing has touched yet, such as of a large block that was handed out just now, are none of them.
+    """
+
+    def __init__(self) -> None:
+        self._touched = 0
+        """A byte for each page from the beginning of the heap, 1 where it was seen resident."""
+
+    def bytes(self, first: int, size: int) -> int:
+        """How much of so many bytes from the beginning of the heap on was given back."""
+        told = present_pages(first, size)
+        if told is None:
+            return 0
+        present, within = int.from_bytes(told, "little"), (1 << 8 * len(told)) - 1
+        self._touched = self._touched & within | present  # what lay behind its end was cut off
+        return (self._touched & ~present).bit_count() * mmap.PAGESIZE
+
+
+_returned = _Returned()
 
 
 def used() -> int:
-    """Anonymous resident bytes now, without those that the allocator has freed and kept: 20 µs, or more in large heaps.
+    """Anonymous resident bytes now, without those that the allocator has freed and keeps resident.
 
-    Freed bytes count as resident unless they are more than all resident ones.
+    Takes 20 µs, and a millisecond for each GiB of heap. Of the heaps of threads other than the main one all freed bytes
+    count as resident unless they are more than all resident ones.
 
     Raises:
         OSError: there is no /proc.
     """
-    found, anonymous = totals(), footprint().anonymous
-    if found is None:
-        return anonymous
-    return anonymous - (found.free if found.free <= anonymous else found.kept_within(anonymous))
+    libc = _libc()
+    if libc is None:
+        return footprint().anonymous
+    (found, end), first, anonymous = _asked(libc), _beginning_of_heap(), footprint().anonymous
+    resident = max(0, found.free - _returned.bytes(first, end - first))
+    return anonymous - (resident if resident <= anonymous else found.kept_within(anonymous))
+
+
+@functools.cache
+def _beginning_of_heap() -> int:
+    """The address; it is the same for as long as a process lives, and in its forks."""
+    return int(read_text("/proc/self/stat").rpartition(")")[2].split()[_START_BRK])
+
+
+_START_BRK = 44
+"""Where proc(5) has it, behind the name of the program."""
 
 
 def heap() -> Heap | None:

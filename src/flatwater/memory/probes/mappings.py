@@ -102,25 +102,30 @@ def touched_bytes(address: int, size: int) -> int:
         address: of its first byte.
         size: its bytes.
     """
+    pages = present_pages(address, size)
+    return size if pages is None else min(size, pages.count(1) * mmap.PAGESIZE)
+
+
+def present_pages(address: int, size: int) -> bytes | None:
+    """For each page of a block of memory 1 if it is in RAM, else 0; None where the kernel does not tell."""
     if size == 0:
-        return size
+        return b""
     first = address // mmap.PAGESIZE * mmap.PAGESIZE
     pages = -(-(address + size - first) // mmap.PAGESIZE)
-    present, touched = (ctypes.c_ubyte * min(pages, _AT_ONCE))(), 0
+    present, told = (ctypes.c_ubyte * min(pages, _AT_ONCE))(), []
     for page in range(0, pages, _AT_ONCE):
         asked = min(_AT_ONCE, pages - page)
         begin = ctypes.c_void_p(first + page * mmap.PAGESIZE)
         if _mincore()(begin, ctypes.c_size_t(asked * mmap.PAGESIZE), present):
-            return size
-        # The lowest bit says that the page is there; the others are not defined.
-        touched += len(bytes(memoryview(present)[:asked]).translate(None, _ABSENT))
-    return min(size, touched * mmap.PAGESIZE)
+            return None
+        told.append(bytes(memoryview(present)[:asked]).translate(_LOWEST_BIT))
+    return b"".join(told)
 
 
 _AT_ONCE = 1 << 16
 """Pages that are asked for in one call: an answer takes a byte each, and a terabyte may be reserved."""
-_ABSENT = bytes(range(0, 256, 2))
-"""Values of mincore's bytes whose lowest bit is not set."""
+_LOWEST_BIT = bytes(value & 1 for value in range(256))
+"""Of mincore's bytes the lowest bit says that the page is there; the others are not defined."""
 
 
 @functools.cache
