@@ -1,5 +1,6 @@
 """Work in a fork of this process: what it imports and allocates is gone when it ends."""
 
+import ctypes
 import json
 import os
 import select
@@ -157,9 +158,25 @@ def _forked() -> int:
     filters.insert(0, _UNHEARD)
     try:
         return fork()
+    except RuntimeError:  # Python 3.12.0 and 3.12.1 refuse it from the end of the main code on
+        return _forked_at_the_end()
     finally:
         with suppress(ValueError):  # a hook of the program may have cleared the list
             filters.remove(_UNHEARD)
+
+
+def _forked_at_the_end() -> int:
+    """Fork as `os.fork` does (Modules/posixmodule.c, `os_fork_impl`), in a process that ends: 0 in the child."""
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    child: int = ctypes.PyDLL(None).fork()  # it keeps the interpreter's lock
+    if child == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        python.PyOS_AfterFork_Parent()
+    if child < 0:
+        raise OSError("no memory for a fork")
+    return child
 
 
 def _reap(child: int) -> None:
