@@ -4,18 +4,20 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import OPTIONS
 
+import flatwater as fw
 from flatwater.cli.main import main
+from flatwater.errors import FlatwaterError
 from flatwater.rundir.layout import RunFolder, locked
 
 Same = Callable[[Path, Path], None]
-ROUNDS = "4"
+ROUNDS = 4
 KINDS = pytest.mark.parametrize(
     "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
 )
@@ -23,19 +25,36 @@ KINDS = pytest.mark.parametrize(
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="folders are held through /proc")
 
 
-def after_the_first_round(run: Path, act: Callable[[], object]) -> threading.Thread:
-    def wait() -> None:
-        while not (run / "checkpoints" / "000001.000000.json").exists():
-            time.sleep(0.0005)
-        act()
+def train(kind: str, run: Path, act: Callable[[], object] | None = None, **settings: Any) -> Path:
+    """The folder of a small run; `act` happens at any moment of its second round, which waits for its end."""
+    thread = threading.Thread(target=act)
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
+    def on_round(round_: Any) -> None:
+        if act is not None and round_.number == 1:
+            thread.start()
+        elif act is not None and round_.number == 2:
+            thread.join()
+
+    try:
+        trained = fw.train(
+            kind, run=run, on_round=on_round, **{"rounds": ROUNDS} | as_settings(OPTIONS[kind]) | settings
+        )
+    finally:
+        if thread.ident is not None:
+            thread.join()
+    return trained.path
 
 
-def options(kind: str, run: Path, *more: str) -> list[str]:
-    return ["train", kind, *OPTIONS[kind], "--rounds", ROUNDS, "--run", str(run), *more]
+def as_settings(words: list[str]) -> dict[str, Any]:
+    """Options of the command line as tables."""
+    tables: dict[str, Any] = {}
+    for option, value in zip(words[::2], words[1::2], strict=True):
+        *names, last = option.removeprefix("--").replace("-", "_").split(".")
+        table = tables
+        for name in names:
+            table = table.setdefault(name, {})
+        table[last] = int(value) if value.isdigit() else value
+    return tables
 
 
 @KINDS
@@ -44,16 +63,13 @@ def test_a_renamed_run_goes_on_where_it_is_now(
 ) -> None:
     run, now, whole, store = (tmp_path / name for name in ("run", "now", "whole", "store"))
     store.mkdir()
-    thread = after_the_first_round(run, lambda: run.rename(now))
-    services = ("--trackers", "tensorboard", "--mirror", f"file://{store}")
-    assert main(options(kind, run, *services)) == 0
-    thread.join()
+    services = {"trackers": ("tensorboard",), "mirror": f"file://{store}"}
+    assert train(kind, run, lambda: run.rename(now), **services) == now
     said = capsys.readouterr().out
     assert said.count(f"the run folder was moved: the run goes on in {now}") == 1
-    assert f"run folder  {now}" in said
     assert "/proc/" not in said
     assert not run.exists()
-    assert main(options(kind, whole, *services)) == 0
+    train(kind, whole, **services)
     same(whole, now)
     listed = {path.relative_to(whole).as_posix() for path in whole.rglob("*") if "tensorboard/" not in str(path)}
     assert listed == {path.relative_to(now).as_posix() for path in now.rglob("*") if "tensorboard/" not in str(path)}
@@ -76,18 +92,14 @@ def test_a_folder_put_in_its_place_is_left_alone(kind: str, tmp_path: Path, same
         run.mkdir()
         (run / "mine.txt").write_text("mine")
 
-    thread = after_the_first_round(run, replace)
-    assert main(options(kind, run)) == 0
-    thread.join()
+    train(kind, run, replace)
     assert [path.name for path in run.iterdir()] == ["mine.txt"]
-    assert main(options(kind, whole)) == 0
+    train(kind, whole)
     same(whole, now)
 
 
 @KINDS
-def test_a_deleted_folder_ends_the_run_in_a_sentence(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_deleted_folder_ends_the_run_in_a_sentence(kind: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
 
     def delete() -> None:
@@ -95,10 +107,10 @@ def test_a_deleted_folder_ends_the_run_in_a_sentence(
         while (tmp_path / "gone").exists():  # the run may write and remove in it until it has noticed
             shutil.rmtree(tmp_path / "gone", ignore_errors=True)
 
-    thread = after_the_first_round(run, delete)
-    assert main([*options(kind, run), "--rounds", "400"]) == 2
-    thread.join()
-    said = " ".join(capsys.readouterr().err.split())
+    with pytest.raises(FlatwaterError) as error:
+        train(kind, run, delete)
+    said = str(error.value)
+    assert error.value.exit_code == 2
     assert "this folder was deleted, or moved to another disk" in said or "gone/" in said  # a file that went before it
     assert not run.exists()
     assert not (tmp_path / "gone").exists()
