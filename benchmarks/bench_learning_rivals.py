@@ -6,7 +6,7 @@ Needs Stable-Baselines3 (`pip install -e .[compare]`). Its agents get every help
 `VecEnv` without copies of the panel; five features of each instrument at four lags and whether it is held, in place of
 windows; one small network shared by all instruments (a flat one learnt less); the sale target fixed at its largest; a
 trade's reward on the day of the purchase, so that a discount of 0.05 suffices; and the best of five looks at the
-walk-forward days. `--seconds` are those of training; left out, each agent gets what our run of the same seed took.
+validation days. `--seconds` are those of training; left out, each agent gets what our run of the same seed took.
 Gradient boosting (scikit-learn) and ridge get resolved gains and past returns, as the simple rules do. Shares are of
 the oracle's return on the 20 episodes of `bench_learning.py`, on days that nothing was chosen on.
 """
@@ -51,7 +51,7 @@ LAGS = (0, 5, 10, 19)
 """Days back at which an agent sees each feature."""
 WIDTH = 32
 LOOKS = 5
-"""At the walk-forward days; the best policy of them is judged."""
+"""At the validation days; the best policy of them is judged."""
 ENVS = {"ppo": 16, "sac": 4, "td3": 4}
 CHUNK = 2_000
 """Env steps between two looks at the clock."""

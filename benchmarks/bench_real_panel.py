@@ -3,7 +3,7 @@
     python benchmarks/bench_real_panel.py [--panel FILE] [--rounds 10] [--updates 32] [--seed 0] [--run DIR] [--json]
 
 Everything but the size is the default: a context of 504 days, 5 + 3 slices, the last 251 days kept back. The champion
-is chosen on the walk-forward days, so only the holdout says what it is worth; both are printed beside buying and
+is chosen on the validation days, so only the holdout says what it is worth; both are printed beside buying and
 holding, equal weights and 100 random traders. The stocks are those that were large in 2021, looked back to 1999, so
 every trader does better here than it could have done then. One seed is one draw.
 

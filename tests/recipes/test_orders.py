@@ -123,7 +123,7 @@ def test_the_command_plays_days_of_choice_and_keeps_what_is_there(
     assert main([*words, "--json"]) == 0
     said = capsys.readouterr()
     found, place = json.loads(said.out), run / f"backtest-{dates[300]}-{dates[420]}"
-    assert found["days_of"] == {"training": 40, "walk-forward": 60, "holdout": 21, "newer": 0}
+    assert found["days_of"] == {"training": 40, "validation": 60, "holdout": 21, "newer": 0}
     assert "look number 1 at the holdout" in said.err
     assert json.loads((place / "result.json").read_text()) == found
     equity, trades_ = (pl.read_parquet(place / f"{name}.parquet") for name in ("equity", "trades"))
@@ -146,7 +146,7 @@ def test_the_command_plays_days_of_choice_and_keeps_what_is_there(
 def test_newer_days_are_played_and_told_apart(runs: dict[str, Path]) -> None:
     longer = load_panel("synthetic:6x540:signal=0.7")
     found = fw.load(runs["hindsight"]).backtest(longer)
-    assert found.result["days_of"] == {"training": 0, "walk-forward": 0, "holdout": 100, "newer": 40}
+    assert found.result["days_of"] == {"training": 0, "validation": 0, "holdout": 100, "newer": 40}
     assert "oracle" not in found.result["traders"], "nobody knows the law of prices that come as a panel"
     late = first_days(longer, 540)
     recent = build_panel(values=late.values[480:], dates=late.dates[480:], instruments=late.instruments)

@@ -225,7 +225,7 @@ def write_end(folder: Path, days: int = 250) -> None:
     rows["champion"] |= {"trades": 90.0, "win_rate": 0.58, "mean_gain": 0.9, "turnover": 4.4}
     importance = {f"S{n}": 1 / (n + 2) for n in range(20)}
     result = {
-        "split": "walk-forward",
+        "split": "validation",
         "first_day": str(dates[1]),
         "last_day": str(dates[-1]),
         "days": days - 1,

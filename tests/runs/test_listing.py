@@ -93,7 +93,7 @@ def scored(folder: Path, score: float | None, *tags: str) -> Path:
     if score is not None:
         (run / "metrics.jsonl").write_text(json.dumps({"round": 1, "validation/champion": score}) + "\n")
         rows = {"champion": {"total_return": score / 100}, "buy and hold": {}}
-        said = {"split": "walk-forward", "first_day": "a", "last_day": "b", "days": 2, "note": ""}
+        said = {"split": "validation", "first_day": "a", "last_day": "b", "days": 2, "note": ""}
         (run / "result.json").write_text(json.dumps(said | {"traders": rows}))
     return run
 

@@ -30,7 +30,7 @@ class Splits:
     train: Days
     """Everything before the validation that has a full context."""
     validation: Days
-    """Walk-forward days on which the champion is chosen."""
+    """Validation days, on which the champion is chosen."""
     holdout: Days
     """The last days, for the final verdict."""
 

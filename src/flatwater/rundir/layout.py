@@ -64,11 +64,11 @@ class RunFolder(Folder):
     result = File("result.json")
     """What was trained against the baselines."""
     trades = File("trades.parquet")
-    """The champion's trades on the walk-forward days."""
+    """The champion's trades on the validation days."""
     equity = File("equity.parquet")
-    """Equity of the champion and the baselines on the walk-forward days."""
+    """Equity of the champion and the baselines on the validation days."""
     prices = File("prices.parquet")
-    """Closes of the instruments that the champion traded most, on the walk-forward days."""
+    """Closes of the instruments that the champion traded most, on the validation days."""
     holdout = File("holdout.json")
     """What was trained against the baselines on the holdout, which nothing was chosen on."""
     holdout_trades = File("holdout_trades.parquet")

@@ -1,4 +1,4 @@
-"""Score a run's champion again, on walk-forward or holdout days; every look at the holdout is logged."""
+"""Score a run's champion again, on validation or holdout days; every look at the holdout is logged."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def evaluate(
 
     Args:
         run: the run's folder, or the URL at which it is mirrored.
-        holdout: play the holdout instead of the walk-forward days; the look is logged before the days are played.
+        holdout: play the holdout instead of the validation days; the look is logged before the days are played.
         say: told about damaged checkpoints and earlier looks.
         changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
     """

@@ -1,7 +1,7 @@
 """Walk-forward folds: the panel in equal parts, of which the first is only trained on and each other is tested once.
 
 The same cut as scikit-learn's TimeSeriesSplit. Each fold is an ordinary run on the panel as it was at the end of the
-fold: its holdout are the fold's test days, its walk-forward days are the last before them, and it trains on the rest.
+fold: its holdout are the fold's test days, its validation days are the last before them, and it trains on the rest.
 """
 
 from dataclasses import dataclass, replace

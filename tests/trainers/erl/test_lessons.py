@@ -50,7 +50,7 @@ def test_a_gain_is_what_the_env_gives_for_the_same_purchase(composed: Composed) 
 
 
 def test_no_lesson_knows_a_day_after_training(composed: Composed) -> None:
-    """The embargo: other prices from the first walk-forward day on change no gain that is learnt from."""
+    """The embargo: other prices from the first validation day on change no gain that is learnt from."""
     composition = composed()
     setup, run = composition.setup, composition.trainer.run
     market = run.market

@@ -119,7 +119,7 @@ def shares_of(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
     played, past = panel.dates[days.first : days.stop], trader.past
     bounds = [np.searchsorted(played, np.datetime64(day), "right") for day in (past.learnt, past.chosen, past.ended)]
     counts = np.diff([0, *bounds, len(played)]).tolist()
-    return dict(zip(("training", "walk-forward", "holdout", "newer"), counts, strict=True))
+    return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
 
 
 def note_look(trader: "Trader", panel: Panel, days: Days) -> str:
@@ -189,7 +189,7 @@ def _note(shares: Mapping[str, int], settlement: int) -> str:
     """How far the result can be trusted, and what the last days are."""
     words = {
         "training": "were learnt from: what was earned on them says nothing",
-        "walk-forward": "are those that the champion was chosen on: expect less elsewhere",
+        "validation": "are those that the champion was chosen on: expect less elsewhere",
         "holdout": "are the run's holdout",
         "newer": "are newer than all that the run has had",
     }

@@ -80,7 +80,7 @@ def score_as_json(panel: Panel, score: Score, split: str) -> dict[str, Any]:
 
 
 NOTES = {
-    "walk-forward": "the champion was chosen on these days: expect less on days that nobody has looked at "
+    "validation": "the champion was chosen on these days: expect less on days that nobody has looked at "
     "(flatwater evaluate --holdout)",
     "holdout": "nothing was chosen on these days; each look makes them a little less so (holdout_looks.jsonl)",
 }

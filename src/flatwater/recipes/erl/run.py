@@ -93,7 +93,7 @@ class ErlRun(Run):
     def about(self) -> Sequence[str]:
         """Features, and the days of each split."""
         dates, splits = self.panel.dates, self.setup.splits
-        parts = (("to learn", splits.train), ("walk-forward", splits.validation), ("holdout", splits.holdout))
+        parts = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
         days = (f"{len(days):,} {name} (to {dates[days.stop - 1]})" for name, days in parts)
         lines = [f"features: {', '.join(self.config.observation_features)}", f"days: {', '.join(days)}"]
         if self.private and self.device.type == "cpu":
@@ -154,11 +154,11 @@ class ErlRun(Run):
         return "" if crowned else "no generation has been validated yet, so there is no champion"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """The champion against the baselines, on walk-forward or holdout days."""
+        """The champion against the baselines, on validation or holdout days."""
         return self._scored(holdout=holdout)[1]
 
     def write_result(self, folder: RunFolder) -> None:
-        """Play the walk-forward days; write result.json, trades and equity."""
+        """Play the validation days; write result.json, trades and equity."""
         write_result(self.panel, *self._scored(holdout=False), folder)
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class ErlRun(Run):
             truth=load_truth(self.config.panel),
         )
         score = score_champion(contest)
-        split = "holdout" if holdout else "walk-forward"
+        split = "holdout" if holdout else "validation"
         return score, as_json(self.panel, self.trainer, score, split, threads=self.config.threads)
 
 

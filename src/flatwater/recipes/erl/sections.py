@@ -158,7 +158,7 @@ def course_chart(run: RunRecords) -> Chart:
     marks.append(Dots(name="new champion", x=x, y=y, colour="--champion"))
     return Chart(
         title="Fitness and validation",
-        reading="Points of reward. Fitness is played on training days with noise, validation on walk-forward days "
+        reading="Points of reward. Fitness is played on training days with noise, validation on validation days "
         "without. Each generation draws other days, so single values jump; look at the trend. A dot is a new champion.",
         marks=marks,
         x=round_axis(rounds, run.recipe.layout.round),
@@ -186,10 +186,10 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
 
 
 def gain_chart(run: RunRecords) -> Chart:
-    """What the champion gained on each generation's walk-forward slices, beside holding."""
+    """What the champion gained on each generation's validation slices, beside holding."""
     return Chart(
         title="The champion beside holding, generation by generation",
-        reading="Mean gain in percent on the walk-forward slices of each generation, after costs; holding is all "
+        reading="Mean gain in percent on the validation slices of each generation, after costs; holding is all "
         "instruments in equal parts, without costs. Both are played on the same slices, so look at the distance of the "
         "two lines; their height says how the drawn days went.",
         marks=shares(run.metrics, {HOLDING: ("holding all", "--buy-and-hold"), RETURN: ("champion", "--champion")}),
@@ -213,7 +213,7 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
     return Chart(
         title=f"Equity on the {split} days",
         reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
-        "on the walk-forward days: its lead there is worth something only if it holds on days that nobody has seen.",
+        "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
         marks=[
             changes(name, dates, kept[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
             for name, colour in {**TRADERS, **{name: OTHER for name in kept.columns if name not in TRADERS}}.items()

@@ -60,7 +60,7 @@ def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     """What the elder has learned from must not be validated on here, and what chose its champion not held out."""
     seen, days = elder.setup.splits, run.setup.splits
     for what, last, word, first in (
-        ("learned from", seen.train.stop - 1, "walk-forward", days.validation.first),
+        ("learned from", seen.train.stop - 1, "validation", days.validation.first),
         ("were chosen on", seen.validation.stop - 1, "holdout", days.holdout.first),
     ):
         known, begins = elder.panel.dates[last], run.panel.dates[first]

@@ -89,7 +89,7 @@ class Past:
     learnt: str
     """The last training day, ISO."""
     chosen: str
-    """The last walk-forward day, on which the champion was chosen."""
+    """The last validation day, on which the champion was chosen."""
     ended: str
     """The last day of the run's panel: those after `chosen` are its holdout."""
 

@@ -123,7 +123,7 @@ class Desk:
         return found.fitness.numpy(), arrays_of(found.slices), None if played is None else arrays_of(played)
 
     def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401
-        """A tile, and the champion, play the walk-forward slices."""
+        """A tile, and the champion, play the validation slices."""
         found = judge_tile(self._setup, self._run, span, round_)
         return found.value.numpy(), arrays_of(found.slices), found.activity.numpy(), found.attention.numpy()
 

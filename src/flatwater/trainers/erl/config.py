@@ -32,7 +32,7 @@ class EvaluationConfig:
     train_slices: Annotated[int, Bounds(1, 1 << 16)] = 5
     """Random slices of the training days that every member plays, with noise, in each generation."""
     validation_slices: Annotated[int, Bounds(1, 1 << 16)] = 3
-    """Random slices of the walk-forward days that every member and the champion play, without noise."""
+    """Random slices of the validation days that every member and the champion play, without noise."""
     lowest: Count = 2
     """Fitness and validation value are the mean of this many lowest slices: a trader must not depend on luck."""
 

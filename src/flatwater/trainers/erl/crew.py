@@ -37,7 +37,7 @@ class Crew(Protocol):
         """The tile's members play the training slices."""
 
     def judge(self, tile: int) -> Judged:
-        """The tile's members, and the champion, play the walk-forward slices."""
+        """The tile's members, and the champion, play the validation slices."""
 
     def replaced_(self) -> None:
         """The run's members are others now."""

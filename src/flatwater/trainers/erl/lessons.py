@@ -33,7 +33,7 @@ class Outcomes:
 def lesson_days(setup: Setup) -> range:
     """Rows whose purchases are learnt from: every exit lies within the training days, whatever is held.
 
-    A purchase on one of the last `hold_days` training days would be sold at a walk-forward price, which is what the
+    A purchase on one of the last `hold_days` training days would be sold at a validation price, which is what the
     champion is chosen by.
 
     Raises:

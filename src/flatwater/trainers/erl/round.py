@@ -62,7 +62,7 @@ def evaluate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
 
 
 def validate_(setup: Setup, run: Erl, crew: Crew, step: int) -> None:
-    """One tile plays the walk-forward slices, the same for all, without noise; after the last one the best is crowned.
+    """One tile plays the validation slices, the same for all, without noise; after the last one the best is crowned.
 
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
     it is beaten by a better trader and not by easier days.

@@ -27,13 +27,13 @@ class Scores:
     training: dict[str, Float[Tensor, "P S"]]
     """Of each member's training slices, by the names of `TRAINING`."""
     judged: dict[str, Float[Tensor, "P+1 V"]]
-    """Of each member's and the champion's walk-forward slices, by the names of `JUDGED`."""
+    """Of each member's and the champion's validation slices, by the names of `JUDGED`."""
     validation: Float[Tensor, "P+1"]
-    """Mean of the lowest walk-forward slices; the champion's, on the same slices, is the last."""
+    """Mean of the lowest validation slices; the champion's, on the same slices, is the last."""
     activity: Float[Tensor, "P+1"]
     """Standard deviation of a member's noiseless actions over the days: 0 for a constant policy."""
     attention: Float[Tensor, "P+1 N"]
-    """Weight of each column in an actor's attention, averaged over the walk-forward days."""
+    """Weight of each column in an actor's attention, averaged over the validation days."""
     importance: Float[Tensor, "N"]
     """That of the champion's actor."""
     holding: Float[Tensor, ""]
@@ -69,7 +69,7 @@ class Erl:
     eval_env: Simulator = derived()
     """tile x train_slices episodes on training days: one tile of members after the other."""
     val_env: Simulator = derived()
-    """(tile + 1) x validation_slices episodes on walk-forward days: the champion plays beside each tile."""
+    """(tile + 1) x validation_slices episodes on validation days: the champion plays beside each tile."""
     room: Room
     """Of both, one after the other."""
     played: Transitions | None = derived()
@@ -83,7 +83,7 @@ class Erl:
 TRAINING = ("trades", "win_rate", "mean_gain", "refused", "total_return", "drawdown", "exposure")
 """Numbers of `episode_summary` that are kept of training slices ..."""
 JUDGED = ("trades", "refused", "total_return")
-"""... and of walk-forward slices."""
+"""... and of validation slices."""
 
 
 def build_erl(setup: Setup, market: Market) -> Erl:

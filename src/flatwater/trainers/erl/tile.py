@@ -25,7 +25,7 @@ from flatwater.trainers.erl.play import Explore, Moment, Slices, draw_slices, sl
 from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import JUDGED, TRAINING, Erl
 
-JUDGING = "walk-forward slices"
+JUDGING = "validation slices"
 """The name of the stream that these are drawn from."""
 
 
@@ -42,7 +42,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the walk-forward slices of a tile's members, and last of the champion, came to."""
+    """What the validation slices of a tile's members, and last of the champion, came to."""
 
     value: Float[Tensor, "p+1"]
     slices: Mapping[str, Float[Tensor, "p+1 V"]]
@@ -68,7 +68,7 @@ def train_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Trained:
 
 
 def judge_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Judged:
-    """Play random walk-forward slices, the same for every tile, without noise; the champion plays beside each tile."""
+    """Play random validation slices, the same for every tile, without noise; the champion plays beside each tile."""
     champion = torch.full((1,), setup.members, device=setup.device)
     rows = torch.cat([_rows(setup, span), champion])
     slices = slices_in(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])
@@ -89,7 +89,7 @@ def judge_tile(setup: Setup, run: Erl, span: Span, round_: int) -> Judged:
 
 
 def held_return(setup: Setup, market: Market, round_: int) -> Float[Tensor, ""]:
-    """What equal parts of all instruments gain over a generation's walk-forward slices, on the mean; no costs."""
+    """What equal parts of all instruments gain over a generation's validation slices, on the mean; no costs."""
     rng = stream(setup.config.seed, JUDGING, round_, device=setup.device)
     first = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
     bought, sold = market.mark[first], market.mark[first + setup.config.env.episode.days - 1]
