@@ -18,10 +18,10 @@ FIRST_COLUMN = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """Put runs beside each other: settings that differ, final numbers, and whether a difference is one.
+    """Compare runs: settings that differ, final numbers, and whether a difference is more than chance.
 
-    Where runs have traded the same days, the difference of their daily returns has an interval, from a block bootstrap:
-    one that holds 0 does not tell them apart. Each run is compared with the first.
+    Where runs have traded the same days, the difference of their daily returns has an interval, from a block bootstrap;
+    if it contains 0, the runs cannot be told apart. Each run is compared with the first.
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Play what a run has trained, of its newest checkpoint, against what it is compared with.
+    """Play the champion or policy of a run's newest checkpoint against its baselines.
 
-    The champion plays against buy and hold, equal weights and random traders; the policy that grows networks against
-    waiting, a heuristic and chance; the student against its teacher and chance. Without --holdout it is on the days or
-    episodes by which training was judged. --holdout plays others, which no part of training has seen; each look is
-    logged in the run's holdout_looks.jsonl, because a holdout that is looked at often is none.
+    A champion plays against buy and hold, equal weights and random traders; a policy that grows networks against
+    waiting, a heuristic and random actions; a student against its teacher and random actions. The days or episodes are
+    those by which training was judged. --holdout plays others, which no part of training has seen; each look is logged
+    in the run's holdout_looks.jsonl, because every look at a holdout makes its results less trustworthy.
     """
 
     run: Annotated[str, tyro.conf.Positional]
@@ -59,8 +59,8 @@ class Evaluate:
 class BacktestCommand:
     """Play the champion of a run over a stretch of days, against buy and hold, equal weights and random traders.
 
-    It begins on the first day after those that the champion was chosen on, unless --from says otherwise: with newer
-    prices that is the run's holdout and all that has come since. The rules, the costs and the baselines are those of
+    Without --from it begins after the days on which the champion was chosen: with newer prices these are the run's
+    holdout and all days since. The rules, the costs and the baselines are those of
     `flatwater evaluate`; a look at holdout days is logged as there. Day by day the trades are those of
     `flatwater orders`, except that nothing is bought on the last days (env.episode.settlement_days).
     """
@@ -68,16 +68,16 @@ class BacktestCommand:
     run: Annotated[str, tyro.conf.Positional]
     """The run's folder, or a .safetensors file of `flatwater export`."""
     prices: str | None = None
-    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
+    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the training panel."""
     first: Annotated[str | None, tyro.conf.arg(name="from", metavar="YYYY-MM-DD")] = None
-    """The first day that is played, as 2024-01-31. Left out: the first after those that the champion was chosen on."""
+    """The first day to play, as 2024-01-31. Left out: the first after those on which the champion was chosen."""
     last: Annotated[str | None, tyro.conf.arg(name="to", metavar="YYYY-MM-DD")] = None
     """The last day. Left out: the newest."""
     out: Path | None = None
     """Folder for equity.parquet, trades.parquet and result.json. Left out: backtest-FIRST-LAST in the run's folder, or
-    beside the file; it is said."""
+    beside the file."""
     force: bool = False
-    """Replace those that are there."""
+    """Replace earlier files of that name."""
     json: bool = False
     """Print the result as JSON instead of a table."""
 
@@ -126,17 +126,17 @@ class BacktestCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write what a run has trained as one file: a program for torch or for ONNX, or its weights.
+    """Write the trained policy of a run as one file: a program for torch or for ONNX, or its weights.
 
-    Inside are the network, the scales of what it sees, the bounds of its actions, and a text that says what goes in and
-    comes out. What is written is run first and compared with what was trained.
+    The file has the network, the scales of its observations, the bounds of its actions, and a text that describes
+    inputs and outputs. Before it is written, its numbers are compared with those of the trained policy.
     """
 
     run: Annotated[str, tyro.conf.Positional]
     """The run's folder, or a .safetensors file of this command."""
     to: Path
     """The file to write: .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `flatwater.load`
-    and all that reads weights."""
+    and other programs that read weights."""
 
     def __call__(self) -> int:
         """Load, export, compare."""

@@ -22,7 +22,7 @@ HELP = ("-h", "--help")
 
 OVER_RECIPES = {
     "train": ("flatwater.cli.train:Train", ""),
-    "plan": ("flatwater.cli.plan:Plan", "tell what a run of {} would hold, by owner, before it starts"),
+    "plan": ("flatwater.cli.plan:Plan", "show the memory that a run of {} would hold, by owner, before it starts"),
     "sweep": ("flatwater.cli.sweep:Sweep", "search for the settings with which {} trains best"),
 }
 """Commands that a recipe belongs to, `flatwater train erl`: its settings are their options. What `train` does is
@@ -36,21 +36,24 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     },
     ("study",): ("flatwater.cli.study:Study", "train in each fold of a walk-forward, and say what the result shows"),
     ("resume",): ("flatwater.cli.train:Resume", "go on with a run from its newest checkpoint, bit for bit"),
-    ("evaluate",): ("flatwater.cli.evaluate:Evaluate", "play what a run has trained against the baselines"),
+    ("evaluate",): ("flatwater.cli.evaluate:Evaluate", "play the trained champion or policy against the baselines"),
     ("orders",): (
         "flatwater.cli.orders:OrdersCommand",
-        "say what a trained trader buys and sells after the newest day",
+        "list what a trained trader buys and sells after the newest day",
     ),
-    ("backtest",): ("flatwater.cli.evaluate:BacktestCommand", "play what a run has trained over days of your choice"),
-    ("export",): ("flatwater.cli.evaluate:Export", "write what was trained as one file: ONNX, torch, weights"),
+    ("backtest",): ("flatwater.cli.evaluate:BacktestCommand", "play a trained trader over days of your choice"),
+    ("export",): ("flatwater.cli.evaluate:Export", "write a trained policy as one file: ONNX, torch, weights"),
     ("checkpoints",): ("flatwater.cli.checkpoints:Checkpoints", "list a run's checkpoints and check them"),
-    ("mirror",): ("flatwater.cli.checkpoints:MirrorCommand", "send what a run's mirror does not have yet"),
+    ("mirror",): ("flatwater.cli.checkpoints:MirrorCommand", "send missing checkpoints and records to a run's mirror"),
     ("prune",): ("flatwater.cli.checkpoints:Prune", "remove all but the newest checkpoints of a run, here or at a URL"),
     ("report",): ("flatwater.cli.report:Report", "write a run, or a watch, as one web page"),
     ("top",): ("flatwater.cli.runs:Top", "watch a run: memory by owner, speed, fitness, findings"),
     ("watch",): ("flatwater.cli.watch:Watch", "run any training program and say what grows in it"),
-    ("runs",): ("flatwater.cli.runs:Runs", "list runs: what they train, state, rounds, score, size"),
-    ("compare",): ("flatwater.cli.compare:Compare", "put runs beside each other: settings, numbers, how sure it is"),
+    ("runs",): ("flatwater.cli.runs:Runs", "list runs: recipe, state, rounds, score, size"),
+    ("compare",): (
+        "flatwater.cli.compare:Compare",
+        "compare runs: settings, numbers, and how sure a difference is",
+    ),
     ("panel", "import"): (
         "flatwater.cli.panel:PanelImport",
         "make a panel of prices from Parquet, CSV or Excel",

@@ -22,24 +22,24 @@ REASONS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class OrdersCommand:
-    """Say what the champion of a run sells and buys after the newest day of a file of prices.
+    """List what the champion of a run sells and buys after the newest day of a file of prices.
 
-    The prices are those of `--panel`: any file with the columns that were trained on, and newer days. With --after
-    positions and cash are written down, to be given by --positions on the next day; both may be the same file.
+    The file needs the columns of the training panel, and newer days. --after writes positions and cash to a file, for
+    --positions on the next day; both may be the same file.
 
-    The rules are those of the simulator, which buys at the close that the trader has seen: buy near the close, or know
-    that the next morning's price is another one.
+    The simulator buys at the close that the trader has just seen. So buy near the close: the next morning's price
+    differs.
     """
 
     run: Annotated[str, tyro.conf.Positional]
     """The run's folder, or a .safetensors file of `flatwater export`."""
     prices: str | None = None
-    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the panel that was trained on."""
+    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the training panel."""
     positions: Path | None = None
-    """CSV file of what is held: instrument, entry_date, entry_price, target (percent above it) and shares, and a row
-    `cash` with the money beside it under shares. Left out: nothing is held."""
+    """CSV file of the positions that are held: instrument, entry_date, entry_price, target (percent above it) and
+    shares, and a row `cash` with its amount under shares. Left out: nothing is held."""
     cash: Annotated[float, Bounds(0, 1e15)] | None = None
-    """That money, where it does not stand in the file. Left out where nothing is held: what an episode begins with."""
+    """The cash, if --positions has no such row. Left out where nothing is held: the cash of an episode's start."""
     after: Path | None = None
     """Write positions and cash after these orders to this .csv file."""
     json: bool = False

@@ -17,7 +17,7 @@ class Report:
 
     The page is one file that needs no network and can be sent to others. It is made from the run's folder alone, while
     the run goes on or after it has ended. A file that `flatwater watch --json` wrote has a page too: the findings, and
-    memory over time. A study's page has its pooled result, the folds, and how sure it is.
+    memory over time. A study's page has its pooled result with an interval, and the folds.
     """
 
     run: Annotated[str, tyro.conf.Positional]

@@ -18,7 +18,7 @@ WIDE_NAME, NARROW_NAME, NARROW_SCORE = 22, 16, 8
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """List the runs in a folder: what they train, state, rounds, score, size, last change."""
+    """List the runs in a folder: recipe, state, rounds, score, size, last change."""
 
     folder: Annotated[str, tyro.conf.Positional] = "runs"
     """Folder that holds run folders, or the URL at which runs are mirrored."""
@@ -119,7 +119,7 @@ def _recent(changed: str) -> str:
 class Top:
     """Watch a run: memory by owner against the budget, phases, fitness, and what grows.
 
-    The screen looks at the run's folder once a second and does not touch the run. Of a finished or stopped run it shows
+    The screen reads the run's folder once a second and does not touch the run. For a finished or stopped run it shows
     the end. Where the output is no terminal it is printed once.
     """
 
@@ -128,7 +128,7 @@ class Top:
     once: bool = False
     """Print the screen once as text, and end."""
     json: bool = False
-    """Print what is known of the run as one JSON object, and end."""
+    """Print the state of the run as one JSON object, and end."""
 
     def __call__(self) -> int:
         """Show the run until the user quits, or print it once.

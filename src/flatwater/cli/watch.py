@@ -26,19 +26,19 @@ FLAGS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Run a training program, and say what grows in it: who holds it, which line made it, when memory ends.
+    """Run a training program, and say what grows in it: its owner, the line that made it, and when memory ends.
 
     The command stands after the options: `flatwater watch -- python train.py --lr 3e-4`, `flatwater watch train.py`, or
-    `flatwater watch -- -m package.train`. Its output, arguments and exit code stay its own; findings are told on stderr
-    when it has ended, and before that with --every. `flatwater watch told.json` tells a kept result again.
+    `flatwater watch -- -m package.train`. Its output, arguments and exit code stay the same; findings are printed on
+    stderr when it has ended, and before that with --every. `flatwater watch told.json` prints a kept result again.
     """
 
     steps_from: Literal["auto", "update", "episode", "step", "epoch", "second"] = "auto"
-    """What growth is told by: optimizer steps, environment resets, environment steps, DataLoader epochs, or seconds.
-    `auto` takes the slowest of them that comes by regularly."""
+    """The unit of growth: optimizer steps, environment resets, environment steps, DataLoader epochs, or seconds.
+    `auto` takes the slowest of them that occurs regularly."""
     budget: str | None = None
-    """Memory at which the program would have to stop, such as 8GiB: the date of death is told for it. The machine's or
-    the container's limit if left out."""
+    """Memory limit for the forecast, such as 8GiB: findings say when it is reached. Left out: the limit of the machine
+    or the container."""
     json: str | None = None
     """Write the result as JSON to this file (its name ends in .json); without a name, to stdout after the program's own
     output."""
@@ -49,25 +49,26 @@ class Watch:
     """Say what changed since an earlier run, in bytes by owner, and which findings are new: `last`, or a file that
     --json wrote. `flatwater watch --against monday.json tuesday.json` compares two files and runs nothing."""
     every: str | None = None
-    """Tell what is known while the program runs, each time that so long has passed, such as 10m or 1h; a file of --json
-    is written anew each time too."""
+    """Print the findings while the program runs, at this interval, such as 10m or 1h; a file of --json is written anew
+    each time too."""
     out: Path | None = None
-    """Append what --every tells to this file, and keep stderr for the program."""
+    """Append the output of --every to this file, and keep stderr for the program."""
     on_finding: str | None = None
     """Run this command for each finding as soon as it is known, with the finding as JSON on its input: to send a mail,
-    or to write in a channel. It is run without a shell, and ended after ten seconds."""
+    for example. It is run without a shell, and killed after ten seconds."""
     attach: Annotated[int, Bounds(1, 1 << 22)] | None = None
     """Look into a running Python process, by its number, instead of running a command: gdb enters it, and after
-    --seconds the watch leaves it as it was. Where it cannot be entered, it is looked at from outside: totals."""
+    --seconds the watch leaves it as it was. If that is not possible, the watch reads totals from outside."""
     outside: bool = False
-    """Look at the process of --attach from outside alone: it is not stopped for a moment, and need not be Python."""
+    """Look at the process of --attach from outside only: it is never stopped, and need not be Python."""
     seconds: Annotated[float, Bounds(0, 1e7, above=True)] = 20.0
-    """How long --attach looks; Ctrl-C ends it earlier, and what was read is told."""
+    """Duration of --attach in seconds; Ctrl-C ends it earlier, with the findings so far."""
     fail: bool = False
-    """End with exit status 1, if the program itself ends with 0, where something grows and does not end, or memory grew
-    and no cause was found: for CI. What fills a buffer, and mapped files, do not count."""
+    """For CI: end with exit status 1 where something grows without an end, or memory grew and no cause was found, if the
+    program itself ends with 0. Buffers that fill, and mapped files, do not count."""
     fail_if_grows: str | None = None
-    """The same where memory grew by more than this since warm-up: 64MiB in all, 1MiB/step, 1MiB/second or 1MiB/hour."""
+    """End with 1 as well where memory grew by more than this since warm-up: 64MiB in all, 1MiB/step, 1MiB/second or
+    1MiB/hour."""
     command: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The program's command."""
 

@@ -6,8 +6,8 @@ HOLDOUT = HELD_OUT + (1 << 24)
 """First seed of the episodes that not even a person has looked at while the run went on."""
 FIRST_SEEDS = {"held-out": HELD_OUT, "holdout": HOLDOUT}
 NOTES = {
-    "held-out": "nothing was learned from these episodes, but whoever tuned settings has seen their returns "
+    "held-out": "nothing was learned from these episodes, but settings may have been tuned on their returns "
     "(flatwater evaluate --holdout plays others)",
-    "holdout": "nothing was chosen on these episodes; each look makes them a little less so (holdout_looks.jsonl)",
+    "holdout": "nothing was chosen on these episodes; trust the result less with each look (holdout_looks.jsonl)",
 }
 """How far a result on these episodes can be trusted."""

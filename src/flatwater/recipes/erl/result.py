@@ -82,7 +82,7 @@ def score_as_json(panel: Panel, score: Score, split: str) -> dict[str, Any]:
 NOTES = {
     "validation": "the champion was chosen on these days: expect less on days that nobody has looked at "
     "(flatwater evaluate --holdout)",
-    "holdout": "nothing was chosen on these days; each look makes them a little less so (holdout_looks.jsonl)",
+    "holdout": "nothing was chosen on these days; trust the result less with each look (holdout_looks.jsonl)",
 }
 """How far a result on these days can be trusted."""
 
