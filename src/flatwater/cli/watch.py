@@ -64,8 +64,8 @@ class Watch:
     seconds: Annotated[float, Bounds(0, 1e7, above=True)] = 20.0
     """Duration of --attach in seconds; Ctrl-C ends it earlier, with the findings so far."""
     fail: bool = False
-    """For CI: end with exit status 1 where something grows without an end, or memory grew and no cause was found, if the
-    program itself ends with 0. Buffers that fill, and mapped files, do not count."""
+    """For CI: end with exit status 1 where something grows without an end, or memory grew and no cause was found, if
+    the program itself ends with 0. Buffers that fill, and mapped files, do not count."""
     fail_if_grows: str | None = None
     """End with 1 as well where memory grew by more than this since warm-up: 64MiB in all, 1MiB/step, 1MiB/second or
     1MiB/hour."""
