@@ -28,16 +28,21 @@ PAGES = {
 }
 MARKER = "<!-- From here on written by scripts/write_configuration_page.py; a test compares it with the code. -->"
 TOP = "The run as a whole"
+SHARED = ("wandb", "checkpoints")
+"""Sections that are alike in every run: they stand on the first page alone."""
 
 
 def page(written: str, config: object) -> str:
     """A page's text: the head of the one written before, then each section with its settings and their defaults."""
     head = written.split(MARKER, maxsplit=1)[0] + MARKER
     settings = settings_by_section(config)
-    sections = dict(walk(config, ""))
+    shared = () if isinstance(config, ErlRunConfig) else SHARED
+    sections = {path: node for path, node in walk(config, "") if path not in shared}
     kinds = Counter(type(node) for node in sections.values())
     told = {path: of_field(config, path) if kinds[type(node)] > 1 else said(node) for path, node in sections.items()}
-    contents = "\n".join(f"- [{title(path)}](#{anchor(title(path))}): {text}" for path, text in told.items())
+    links = [f"[{title(path)}](#{anchor(title(path))})" for path in told]
+    links += [f"[{title(path)}](configuration.md#{anchor(title(path))})" for path in shared]
+    contents = " ·\n".join(" · ".join(links[at : at + 6]) for at in range(0, len(links), 6))
     parts = [f"## {title(path)}\n\n{text}\n\n```toml\n{settings[path]}\n```" for path, text in told.items()]
     return "\n\n".join([head, contents, *parts]) + "\n"
 

@@ -63,9 +63,16 @@ def without_none(mapping: dict[str, Any]) -> dict[str, Any]:
     ("page", "config"), [("configuration", ErlRunConfig()), ("growing-configuration", GrowRunConfig())]
 )
 def test_a_configuration_page_leaves_nothing_out(page: str, config: object) -> None:
-    """Independent of the writer: all its TOML together is the default configuration, comments and all."""
+    """Independent of the writer: all its TOML together is the default configuration, comments and all.
+
+    What is alike in every run stands on the first page, to which the others have links.
+    """
     generated = (ROOT / "docs" / f"{page}.md").read_text().split("<!-- From here on", maxsplit=1)[1]
-    together = "\n".join(re.findall(r"^```toml\n(.*?)^```", generated, re.MULTILINE | re.DOTALL))
+    blocks = re.findall(r"^```toml\n(.*?)^```", generated, re.MULTILINE | re.DOTALL)
+    first = (ROOT / "docs" / "configuration.md").read_text()
+    for section in re.findall(r"\(configuration\.md#(\w+)\)", generated):
+        blocks += re.findall(rf"^```toml\n(\[{section}\]\n.*?)^```", first, re.MULTILINE | re.DOTALL)
+    together = "\n".join(blocks)
     # What has no value stands there as a comment.
     assert tomllib.loads(together) == without_none(to_mapping(config))
     assert "# budget =" in together
