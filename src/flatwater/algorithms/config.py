@@ -68,7 +68,7 @@ class HindsightConfig(Settings):
 
 @config(table="learner.ddpg")
 class DDPGConfig(Settings):
-    """Learning from what was played, with a critic: for environments that answer."""
+    """Learning from played transitions, with a critic: for environments that react."""
 
     noisy: ClassVar[bool] = True
 
@@ -113,7 +113,7 @@ class TD3Config(DDPGConfig):
 
 @config(table="learner.sac")
 class SACConfig(Settings):
-    """Learning from what was played with a policy that is drawn from, paid for its entropy, and two critics."""
+    """Learning from played transitions with a random policy, a reward for its entropy, and two critics."""
 
     actor_lr: Rate = 1e-3
     """Learning rate of the actors (AdamW)."""
@@ -130,7 +130,7 @@ class SACConfig(Settings):
     tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
     """Share of the way that the target networks move to the online ones at each update."""
     temperature: Annotated[float, Bounds(0, 1e3, above=True)] = 1.0
-    """What entropy is worth at the start, in units of the reward; it is learnt from there."""
+    """Weight of the entropy at the start, in units of the reward; it is learned from there."""
     entropy: Annotated[float, Bounds(-100, 0.69)] = -1.0
     """Entropy wanted of each part of an action in [-1, 1]: 0.69 is uniform, -1 a deviation of 0.09."""
 
@@ -237,7 +237,7 @@ class AlgorithmConfig:
 
 @config(table="learner")
 class LearnerConfig(AlgorithmConfig):
-    """How every trader learns. The settings of one algorithm stand in the table of its name."""
+    """How every trader learns. The settings of an algorithm are in the table of its name."""
 
     algorithm: str = "hindsight"
     """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
@@ -310,7 +310,7 @@ class PPOConfig:
     epochs: Count = 8
     """Times that each block is learned from."""
     minibatches: Count = 8
-    """Parts that the sequences of all agents are dealt into, anew in each epoch: one update each."""
+    """Minibatches of sequences of all agents, drawn anew in each epoch, with one update each."""
     lr: Rate = 1e-3
     """Learning rate (Adam)."""
     grad_clip: Weight = 0.5
@@ -343,7 +343,7 @@ class EpisodeConfig(PPOConfig):
     gamma: Share = 0.995
     epochs: Count = 10
     minibatches: Count = 4
-    """Parts that the episodes are dealt into, anew in each epoch: one update each. Divides the environments."""
+    """Minibatches of episodes, drawn anew in each epoch, with one update each. Divides the environments."""
     lr: Rate = 2e-3
     value_weight: Weight = 1.0
     entropy_weight: Weight = 0.003
@@ -351,7 +351,7 @@ class EpisodeConfig(PPOConfig):
 
 @config(table="learner")
 class TeachingConfig(BlockConfig):
-    """Cross-entropy on what the teacher would do, a critic beside it, and PPO once the teacher lets go."""
+    """Cross-entropy on the teacher's actions, a critic, and PPO once the teacher lets go."""
 
     gamma: Share = 0.977
     lam: Share = 0.891

@@ -6,7 +6,7 @@ from flatwater.config.declare import config
 
 @config(table="checkpoints")
 class CheckpointConfig:
-    """Which checkpoints stay on the disk, and how they are cut into files."""
+    """Which checkpoints stay on the disk, and the size of their files."""
 
     keep: Number = 3
     """Checkpoints kept, counted from the newest. Older ones are removed after each save; 1 leaves nothing to fall back

@@ -36,7 +36,7 @@ class EvolutionConfig:
     plateau_factor: Annotated[float, Bounds(1, 1e6)] = 1.5
     """Growth of rate and deviation on a plateau; both fall back on improvement."""
     champion_injection: OptionalNumber = 5
-    """Every so many generations one mutant is an exact copy of the champion instead; 0 never."""
+    """In every n-th generation one mutant is an exact copy of the champion instead; 0 never."""
 
     def __post_init__(self) -> None:
         """Check what must fit together."""

@@ -8,7 +8,7 @@ from flatwater.errors import require
 
 @config
 class WandbConfig:
-    """The place in Weights & Biases, where `trackers` names `wandb`."""
+    """The place in Weights & Biases, if `trackers` has `wandb`."""
 
     project: str = "flatwater"
     """Project that the run is shown in; made if it does not exist."""

@@ -28,7 +28,7 @@ class SplitConfig:
     holdout_days: Count = 251
     """Last days of the panel, looked at only by `flatwater evaluate --holdout`. More days, a surer final verdict."""
     validation_days: Count = 252
-    """Days before the holdout, on which the champion is chosen. Training gets what is left."""
+    """Days before the holdout, on which the champion is chosen. The days before them are for training."""
     days: Count | None = None
     """Days of the panel that are used, from its first on; nothing after them is looked at. Left out: all."""
 

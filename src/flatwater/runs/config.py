@@ -55,8 +55,8 @@ class RunConfig:
     start_over_budget: bool = False
     """Start although the plan does not fit: the run then stops when it comes to its budget."""
     trackers: tuple[str, ...] = ("tensorboard",)
-    """Where each round's numbers are shown besides the run folder: `tensorboard`, `wandb`, package.module:Class of one
-    of yours, several or none. One that fails or hangs is told once, and the run goes on."""
+    """Trackers that also get each round's numbers: `tensorboard`, `wandb`, package.module:Class of your own, several or
+    none. If one fails or hangs, the run says so once and goes on."""
     wandb: WandbConfig = field(default_factory=WandbConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     mirror: str | None = None

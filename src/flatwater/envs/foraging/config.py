@@ -32,7 +32,7 @@ class ForagingConfig:
     window: Annotated[int, Bounds(3, WIDEST)] = 11
     """Cells of the side of the square that an agent sees, itself in the middle; odd."""
     tokens: Annotated[int, Bounds(16, 1 << 12)] = 64
-    """Tokens of an observation. What is nearest comes first; what does not fit is not seen."""
+    """Tokens of an observation, the nearest first; tokens beyond this number are left out."""
     price: Annotated[float, Bounds(0, 1e6, above=True)] = 1.0
     """Paid for a delivery."""
 

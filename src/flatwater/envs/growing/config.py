@@ -55,7 +55,7 @@ class FitConfig:
 
 @config(table="env.lifecycle")
 class LifecycleConfig:
-    """What an agent can choose, and how long the stages last."""
+    """The choices of an agent, and the lengths of the stages."""
 
     alpha_targets: tuple[Annotated[float, Bounds(0, 1, above=True)], ...] = (0.5, 0.75, 1.0)
     """How much of a seed is blended in, the choices of the head `alpha_target`. A new seed aims at the last."""
@@ -77,7 +77,7 @@ class LifecycleConfig:
 
 @config(table="env.reward")
 class GrowRewardConfig:
-    """What is paid in a step; accuracies are shares of the validation images, 0 to 1."""
+    """The reward of a step; accuracies are shares of the validation images, 0 to 1."""
 
     contribution: Weight = 0.05
     """For each seed: accuracy with it minus accuracy without it, at most what the host gained since its germination and

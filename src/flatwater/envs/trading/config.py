@@ -61,7 +61,7 @@ class TradeConfig:
 
 @config(table="env.reward")
 class RewardConfig:
-    """What a closed trade pays beside its gain in percent after costs, and what idleness costs."""
+    """Changes to the reward of a closed trade, its gain in percent after costs, and the price of idleness."""
 
     loss_factor: Weight = 1.0
     """A losing trade's reward is multiplied by this; 10 makes a policy shy of losses."""

@@ -16,7 +16,7 @@ class ErlRunConfig(RunConfig, ErlConfig):
     open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "any_machine", "from_run", "benchmark"}
 
     trainer: Literal["erl"] = "erl"
-    """What the run trains, so that `flatwater resume` knows."""
+    """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 6
     """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
     threads: Annotated[int, Bounds(0, 1024)] = 1

@@ -14,7 +14,7 @@ class EvolveRunConfig(RunConfig, EvolveConfig):
     """A population of policies, evolved in an environment with continuous actions."""
 
     trainer: Literal["evolve"] = "evolve"
-    """What the run trains, so that `flatwater resume` knows."""
+    """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 10
     """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
     env: str = "gymnasium:Pendulum-v1"

@@ -13,7 +13,7 @@ class GrowRunConfig(RunConfig, GrowConfig):
     """Networks that grow, and a policy that learns when and where they should."""
 
     trainer: Literal["grow"] = "grow"
-    """What the run trains, so that `flatwater resume` knows."""
+    """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 30
     """Batches in all, each of one episode of every environment; `flatwater resume RUN --rounds N` goes on to N."""
 

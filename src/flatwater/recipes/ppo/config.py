@@ -35,25 +35,25 @@ class BlocksRunConfig(RunConfig, BlocksConfig):
 
 @config(table="wrapped")
 class OwnLimit(WrappedConfig):
-    """Copies of an environment that Gymnasium or PettingZoo names, or of a class of the user's."""
+    """Copies of an environment of Gymnasium or PettingZoo, or of a class of your own."""
 
     steps: OptionalNumber = 0
 
 
 @config(table="student")
 class FeedForwardConfig(StudentConfig):
-    """Policy and critic of all agents: layers, a table of tokens where they are shown some, an LSTM where wanted."""
+    """Policy and critic of all agents: layers, a table of tokens if observations are tokens, an LSTM if wanted."""
 
     memory: Annotated[int, Bounds(0, 1 << 16)] = 0
 
 
 @config
 class PpoRunConfig(BlocksRunConfig):
-    """A policy that learns by itself, from what it tried."""
+    """A policy that learns by itself, from its own actions."""
 
     place: ClassVar[str] = "env"
     trainer: Literal["ppo"] = "ppo"
-    """What the run trains, so that `flatwater resume` knows."""
+    """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 100
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
     env: str = "gymnasium:CartPole-v1"

@@ -14,7 +14,7 @@ class TeachRunConfig(BlocksRunConfig):
 
     place: ClassVar[str] = "world"
     trainer: Literal["teach"] = "teach"
-    """What the run trains, so that `flatwater resume` knows."""
+    """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 61
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
     world: str = "forage"

@@ -14,7 +14,7 @@ from flatwater.nets.config import StudentConfig
 
 @config(table="evaluation")
 class ComparisonConfig:
-    """Episodes on seeds that are never trained on: the same ones for everybody that plays them."""
+    """Episodes on seeds that are never trained on, the same for all players."""
 
     envs: Annotated[int, Bounds(1, 1 << 16)] = 8
     """Environments of the world that they are played in, one episode of each."""

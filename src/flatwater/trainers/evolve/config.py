@@ -84,7 +84,7 @@ class PolicySACConfig(SACConfig):
 
 @config(table="learner")
 class PolicyLearnerConfig(AlgorithmConfig):
-    """How every member learns. The settings of one algorithm stand in the table of its name."""
+    """How every member learns. The settings of an algorithm are in the table of its name."""
 
     algorithm: str = "td3"
     """ddpg, td3, sac: all learn from what the whole population has played, with critics of their own.

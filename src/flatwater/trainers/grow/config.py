@@ -13,7 +13,7 @@ from flatwater.nets.config import PolicyConfig
 
 @config(table="evaluation")
 class HeldOutConfig:
-    """Episodes on seeds that are never trained on: the same ones for the policy and for what it is compared with."""
+    """Episodes on seeds that are never trained on, the same for the policy and its baselines."""
 
     episodes: Count = 16
     """Episodes of one evaluation, at least: the pool of `envs` plays them in full turns, between two rounds."""
