@@ -58,15 +58,19 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, named: str) -> float:
     """`90s`, `10m` or `1.5h` as seconds.
+
+    Args:
+        text: number and unit.
+        named: the option that it comes from.
 
     Raises:
         ConfigError: the text is not a number above 0 followed by a known unit.
     """
     found = _AMOUNT.fullmatch(text)
     if found is None or found[2] not in _SECONDS or float(found[1]) <= 0:
-        raise ConfigError(f"{shown(text)} is not a length of time. Write it like 90s, 10m or 1h.")
+        raise ConfigError(f"{named} {shown(text)}: is not a length of time. Write it like 90s, 10m or 1h.")
     return float(found[1]) * _SECONDS[found[2]]
 
 

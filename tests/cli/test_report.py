@@ -45,7 +45,7 @@ def test_the_page_of_a_run_that_trains_is_drawn_again_until_it_ends(
     assert capsys.readouterr().out.count("report.html") == 3
     assert "5 of 9" in (run / "report.html").read_text()
     assert main(["report", str(run), "--every", "soon"]) == 2
-    assert "not a length of time" in capsys.readouterr().err
+    assert "--every 'soon': is not a length of time" in " ".join(capsys.readouterr().err.split())
     assert main(["report", str(tmp_path), "--every", "1m"]) == 2
     assert "--every is for the folder of a run" in capsys.readouterr().err
 

@@ -168,7 +168,10 @@ def test_what_does_not_fit_is_named(given_mapping: dict[str, object], said: str)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"rounds = 3\nseed = = 4\n", "not valid TOML: Invalid value (at line 2, column 8)"),
+        (
+            b"rounds = 3\nseed = = 4\n",
+            "not valid TOML: Invalid value (at line 2, column 8). That line is 'seed = = 4'. Write NAME = VALUE",
+        ),
         (b"rounds = 3\ndevice = '\xff'\n", "not a text file in UTF-8 (byte 21)"),
         (None, "cannot be read: No such file or directory"),
     ],

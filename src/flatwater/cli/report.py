@@ -35,7 +35,7 @@ class Report:
         if self.every is None:
             self._draw()
             return 0
-        interval = max(1.0, parse_duration(self.every))
+        interval = max(1.0, parse_duration(self.every, "--every"))
         while self._trains():
             self._draw()
             time.sleep(interval)

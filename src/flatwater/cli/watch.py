@@ -168,7 +168,7 @@ class Watch:
             if self.out is not None:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
             return None if tell is None else Reports(FINDING_SECONDS, tell)
-        told, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every))
+        told, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every, "--every"))
         report = Reports(every, lambda summary: self._report(summary, told))
         if tell is None:
             return report

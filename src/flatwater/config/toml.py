@@ -15,6 +15,7 @@ from flatwater.config.bounds import check_values
 from flatwater.config.convert import did_you_mean, from_plain, in_words, to_plain
 from flatwater.config.declare import absent_settings, field_docs, removed_settings, variant
 from flatwater.errors import ConfigError
+from flatwater.printable import shown
 from flatwater.regular import read_regular
 
 C = TypeVar("C")
@@ -32,8 +33,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: the file is missing, no regular file, unreadable, not UTF-8 or not TOML; the last with line and
             column.
     """
+    text = ""
     try:
-        return tomllib.loads(read_regular(path).decode())
+        text = read_regular(path).decode()
+        return tomllib.loads(text)
     except RecursionError as fault:
         raise ConfigError(
             f"{path}: its values are nested too deeply. Settings are at most three tables deep."
@@ -41,9 +44,18 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as fault:
         raise ConfigError(f"{path}: not a text file in UTF-8 (byte {fault.start}). Save it as UTF-8.") from fault
     except ValueError as fault:  # also a number of more digits than Python converts, of which tomllib does not speak
-        raise ConfigError(f"{path}: not valid TOML: {fault}") from fault
+        raise ConfigError(f"{path}: not valid TOML: {fault}.{_line_at(text, str(fault))} {_WRITTEN}") from fault
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror}. Give the path of a TOML file.") from fault
+
+
+def _line_at(text: str, fault: str) -> str:
+    """The line that tomllib's words name."""
+    found, lines = re.search(r"at line (\d+)", fault), text.split("\n")
+    return f" That line is {shown(lines[int(found[1]) - 1])}." if found else ""
+
+
+_WRITTEN = "Write NAME = VALUE, each name once, texts in quotes, and tables as [NAME]."
 
 
 def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:

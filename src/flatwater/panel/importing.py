@@ -131,7 +131,9 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
             return pl.read_parquet(source)
         return _read_text(source, decimal)
     except pl.exceptions.NoDataError as wrong:
-        raise DataError(f"{source}: the file is empty.") from wrong
+        raise DataError(
+            f"{source}: the file is empty. Give one with a line of names and a line for each day."
+        ) from wrong
     except OSError as wrong:
         raise DataError(f"{source}: the file cannot be read: {wrong.strerror or wrong}. Check the path.") from wrong
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as wrong:

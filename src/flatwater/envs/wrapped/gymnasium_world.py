@@ -129,4 +129,9 @@ def named_env(name: str) -> gymnasium.Env[Any, Any]:
         remedy = "pip install 'flatwater[teach]'" if package else f"install the package that has {name}"
         raise ConfigError(f"world gymnasium:{name} needs {missing.name}, which is not installed: {remedy}") from missing
     except (ImportError, gymnasium.error.Error) as refused:
-        raise ConfigError(f"world gymnasium:{name}: {refused}") from refused
+        said = str(refused)
+        raise ConfigError(
+            f"world gymnasium:{name}: {said}{'' if said.endswith(('.', '?')) else '.'} Give gymnasium: and an ID that "
+            'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists those that are '
+            "installed), or package.module:Class"
+        ) from refused
