@@ -109,7 +109,7 @@ def flat(rounds: int, *, on_ray: bool) -> int:
     def look(round_: Round) -> None:
         if round_.number % max(1, rounds // 12) == 0:
             mine, crew = private_bytes([os.getpid()]) / 1e6, crews[-1]
-            theirs, wire = crew.exchange["private"] / 1e6, crew.wire / 1e6 / round_.number
+            theirs, wire = round_.metrics["memory/workers"] / 1e6, crew.wire / 1e6 / round_.number
             print(f"{round_.number:>5} {mine:8.1f} MB here {theirs:8.1f} MB workers {wire:8.3f} MB wire", end="")
             print(told_of_stores() if on_ray else "", flush=True)
 

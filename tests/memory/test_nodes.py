@@ -68,6 +68,7 @@ def test_no_number_of_a_plan_is_cut_on_80_columns() -> None:
         base_bytes=354 * mib,
         limits={"RAM": 64 * GIB},
         workers=[1023 * mib] * 5,
+        worker_owners=[{"replay.row": 700 * mib}] * 5,
         apart=True,
         nodes=nodes,
         exchange={"generation": 44 * mib, "largest": 3 * mib},
@@ -78,5 +79,5 @@ def test_no_number_of_a_plan_is_cut_on_80_columns() -> None:
     assert "\N{HORIZONTAL ELLIPSIS}" not in said
     tables = said.partition("wire")[0]
     assert max(map(len, tables.splitlines())) <= 80
-    for number in ("1023.67 MiB", "900.00 MiB", "354.00 MiB", "1.00 GiB", "100.0%"):
+    for number in ("1023.67 MiB", "900.00 MiB", "354.00 MiB", "1.00 GiB", "700.00 MiB", "100.0%"):
         assert number in said, number

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from flatwater.metrics.alarms import (
     CONSTANT,
     Alarm,
+    above_formula,
     by_member,
     constant_policies,
     never_trading,
@@ -112,3 +113,13 @@ def test_threads_that_do_not_get_one_core_together_are_told() -> None:
     assert "--workers auto" in alarm.message
     for fine in ((1, 46.0, 9.7), (2, 46.0, 46.0), (2, 4.0, 0.1)):
         assert waiting_threads(3, *fine) == []
+
+
+def test_more_than_the_formula_on_the_wire_is_told_with_why() -> None:
+    exchange = {"moved": 3 << 20, "formula": 2 << 20, "lost": 2}
+    (alarm,) = above_formula(4, exchange)
+    assert (alarm.kind, alarm.round) == ("wire", 4)
+    assert "3.00 MiB of numbers went to workers and came back, not 2.00 MiB. 2 were lost" in alarm.message
+    assert "None was lost" in above_formula(4, exchange | {"lost": 0})[0].message
+    for fine in ({}, exchange | {"moved": 2 << 20}, {"moved": 3 << 20, "formula": 2 << 20}):
+        assert above_formula(4, fine) == []

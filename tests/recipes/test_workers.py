@@ -103,7 +103,15 @@ def assert_exchanged(run: Path, workers: int) -> dict[str, int]:
     assert second["arrays"] - first["arrays"] == second["formula"] == first["formula"]
     around = second["wire"] - first["wire"] - second["formula"]
     assert 0 < around < 64 << 10, "what messages have around their numbers"
-    assert workers * (50 << 20) < second["private"] < workers * (1 << 30)
+    assert second["moved"] == second["formula"]
+    assert second["lost"] == 0
+    for worker in second["workers"]:
+        assert worker["unplanned"] == {}
+        assert sum(worker["owned"].values()) == pytest.approx(worker["owned_bytes"], rel=0.01)
+        assert worker["private"] == pytest.approx(worker["planned"], rel=0.1)
+        assert worker["proportional"] > worker["private"]
+    assert second["private"] == sum(worker["private"] for worker in second["workers"])
+    assert len(second["workers"]) == workers
     found: dict[str, int] = second
     return found
 
@@ -201,7 +209,6 @@ def test_a_notice_goes_out_with_the_next_answer_and_another_process_takes_the_pl
     prepared: list[int] = []
     worker = Worker(0, "collections:deque", (), prepare=lambda each: prepared.append(each.number), open_desk=Process)
     worker.take()
-    assert worker.private > 1 << 20
     first = worker.pid
     assert first is not None
     assert not worker.leaves
@@ -298,7 +305,7 @@ def test_recipes_without_workers_say_why(recipe: str, capsys: pytest.CaptureFixt
 
 def assignment(share: tuple[int, int] = (0, 2), arithmetic: str = "VAX 12345678", **changes: Any) -> Assignment:
     config = replace(configured("erl", None, SMALL | KINDS["hindsight"]), **changes)
-    return Assignment(config, share, panel_of(config).fingerprint, versions() | {"arithmetic": arithmetic})
+    return Assignment(config, share, panel_of(config).fingerprint, versions() | {"arithmetic": arithmetic}, ())
 
 
 def test_every_deal_of_tiles_learns_and_plays_the_same_bits() -> None:

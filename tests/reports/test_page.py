@@ -72,6 +72,7 @@ def test_what_a_run_says_is_never_markup(tmp_path: Path) -> None:
     line = ledger_line(61)
     line["owned"][HOSTILE] = 1 << 30
     line["phases"][HOSTILE] = line["phases"]["learn"]
+    line["exchange"] = {"workers": [{"machine": HOSTILE, "unplanned": {HOSTILE: 8}}]}
     append_line(run / "ledger.jsonl", line)
     trades = pl.read_parquet(run / "trades.parquet").with_columns(instrument=pl.lit(HOSTILE))
     trades.write_parquet(run / "trades.parquet")
@@ -114,6 +115,18 @@ def test_a_difference_from_the_plan_is_told_in_bytes(run: Path) -> None:
     found = seen(run)
     assert "1 of 9 owners differ from the plan" in found.text
     assert "-4,096" in found.text
+
+
+def test_workers_are_held_against_the_plan(run: Path) -> None:
+    assert "each of 2 workers" not in seen(run).text
+    worker = {"machine": "first", "private": 300 << 20, "planned": 299 << 20, "unplanned": {}}
+    append_line(run / "ledger.jsonl", ledger_line(61) | {"exchange": {"workers": [worker, worker]}})
+    assert "The state of each of 2 workers holds what was planned, to the byte" in seen(run).text
+    off = worker | {"unplanned": {"replay.action": -512}}
+    append_line(run / "ledger.jsonl", ledger_line(62) | {"exchange": {"workers": [worker, off]}})
+    found = seen(run).text
+    assert "but 1 holds what was planned" in found
+    assert "replay.action +512" in found
 
 
 def test_many_owners_have_a_short_table_and_a_long_one(run: Path) -> None:

@@ -67,6 +67,12 @@ def test_a_gpu_is_shown_where_there_is_one() -> None:
     assert "GPU 3 GiB of 4 GiB reserved" in panels.memory(line_of(record, Path("ledger.jsonl")), 160).plain
 
 
+def test_workers_are_shown_where_there_are_some() -> None:
+    worker = {"machine": "a", "private": 1 << 30, "planned": 1 << 30, "unplanned": {"replay.row": 8}}
+    record = ledger_line(3) | {"exchange": {"workers": [worker, worker | {"unplanned": {}}]}}
+    assert "2 workers 2 GiB, 1 not as planned" in panels.memory(line_of(record, Path("ledger.jsonl")), 160).plain
+
+
 def test_what_is_off_plan_is_told(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3)
     followed = follow(run)

@@ -84,9 +84,11 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
         table.add_row(f"phase {name}{mark}", *_cells(size, plan.needed_bytes), style="dim")
     table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
     if plan.workers:
+        state = max(sum(owners.values()) for owners in plan.worker_owners)
         each = f"{len(plan.workers)} workers, {format_bytes(max(plan.workers))} each"
         row = _cells(sum(plan.workers), plan.needed_bytes)
         table.add_row(*([f"{each}, set aside in the cluster"] if plan.apart else [each, *row]), style="dim")
+        table.add_row("  the state in each, exactly", *_cells(state, plan.needed_bytes)[:2], style="dim")
     table.add_row("the run at its highest", *_cells(plan.needed_bytes, plan.needed_bytes), style="bold")
     console.print(table)
     if plan.nodes:

@@ -24,6 +24,10 @@ class Desk(Protocol):
     """Somewhere a worker answers: one life of it."""
 
     @property
+    def machine(self) -> str:
+        """It computes there; known once it has answered."""
+
+    @property
     def pid(self) -> int | None:
         """Of its process, where that is on this machine."""
 
@@ -85,8 +89,8 @@ class Worker:
         """Bytes of questions and answers so far."""
         self.arrays = 0
         """Those of the arrays in them."""
-        self.private = 0
-        """Bytes in RAM that its process had for itself alone at its last answer, wherever it is."""
+        self.lives = 0
+        """Processes that were started for it so far."""
         self.leaves = False
         """Whether its process was told to end (SIGTERM): another takes its place once what it knows is at home."""
         self._start_()
@@ -95,6 +99,11 @@ class Worker:
     def pid(self) -> int | None:
         """Of the process now, where it is on this machine."""
         return self._desk.pid
+
+    @property
+    def machine(self) -> str:
+        """Where it computes now; known once it has answered."""
+        return self._desk.machine
 
     def post(self, name: str, *given: object) -> None:
         """Ask a method. The answer must be taken, whatever it is."""
@@ -148,7 +157,7 @@ class Worker:
         self._desk.close()
 
     def _start_(self) -> None:
-        self._desk, self.private, self.leaves = self._open_desk(), 0, False
+        self._desk, self.leaves, self.lives = self._open_desk(), False, self.lives + 1
         self._post(self._begin)
 
     def _post(self, message: bytes) -> None:
@@ -160,7 +169,7 @@ class Worker:
     def _answer(self) -> Any:  # noqa: ANN401
         answer = self._desk.receive()
         self.wire += len(answer)
-        kind, said, self.private, self.leaves = pickle.loads(answer)  # noqa: S301  (from our own worker)
+        kind, said, self.leaves = pickle.loads(answer)  # noqa: S301  (from our own worker)
         return kind, said
 
     def _replace_(self) -> None:

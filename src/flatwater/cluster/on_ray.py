@@ -181,6 +181,11 @@ class Actor:
         self.ended = "its actor lost"
 
     @property
+    def machine(self) -> str:
+        """The node, as Ray knows it: several may have one name."""
+        return "" if self._placed is None else self._placed[0]
+
+    @property
     def pid(self) -> int | None:
         """Of its process, where that is on this machine."""
         if self._placed is None or self._placed[0] != ray.get_runtime_context().get_node_id():

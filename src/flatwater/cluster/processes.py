@@ -4,6 +4,7 @@ The child is a fresh interpreter that imports the target alone: nothing of the p
 Messages go over a pair of sockets.
 """
 
+import platform
 import socket
 import subprocess
 import sys
@@ -29,6 +30,11 @@ class Process:
         with other:
             self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
         self._pipe = Connection(mine.detach())
+
+    @property
+    def machine(self) -> str:
+        """This one."""
+        return platform.node()
 
     @property
     def pid(self) -> int:

@@ -3,11 +3,11 @@
 python -m flatwater.cluster.worker DESCRIPTOR
 """
 
+import gc
 import pickle
 import resource
 import signal
 import sys
-import time
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -47,10 +47,6 @@ def refused_memory(fault: Exception) -> bool:
     return isinstance(fault, MemoryError) or "allocate memory" in str(fault)
 
 
-READ_SECONDS = 0.1
-"""From one reading of the private bytes to the next: it takes 33 µs, and an update of small networks 1,400."""
-
-
 class Answers:
     """What a worker says: the first question makes an object, whose methods answer all others."""
 
@@ -58,14 +54,13 @@ class Answers:
         """Nothing is made yet. SIGTERM, the notice of a machine that is taken away, goes out with the next answer."""
         self._desk: object = None
         self._leaves = False
-        self._private, self._due = 0, 0.0
         signal.signal(signal.SIGTERM, self._leave_)
 
     def _leave_(self, *_: object) -> None:
         self._leaves = True
 
     def to(self, message: bytes) -> bytes:
-        """One question, and the answer: what came of it or went wrong, what this process has, whether it leaves."""
+        """One question, and the answer: what came of it or went wrong, and whether this process leaves."""
         name, given = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
         try:
             if name == "__init__":
@@ -74,14 +69,14 @@ class Answers:
                 if budget is not None:
                     bound_memory(budget)
                 self._desk, answer = make(made_of), None
+                gc.collect()
+                gc.freeze()  # what is alive now is out of the collector's sight: later collections are cheap
             else:
                 answer = getattr(self._desk, name)(*given)
             kind = "done"
         except Exception as fault:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
             kind, answer = NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc()
-        if (now := time.monotonic()) >= self._due:
-            self._private, self._due = counters_of("/proc/self/status")["RssAnon"], now + READ_SECONDS
-        return pickle.dumps((kind, answer, self._private, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps((kind, answer, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def serve(pipe: Connection) -> None:

@@ -33,7 +33,9 @@ class Plan:
     suggestions: Sequence[str] = field(default=())
     """What to change where it does not fit, with numbers."""
     workers: Sequence[int] = field(default=())
-    """Estimated private bytes of each process that computes for the run."""
+    """Estimated private bytes of each process that computes for the run, at its highest."""
+    worker_owners: Sequence[Mapping[str, int]] = field(default=())
+    """Bytes of each leaf of their states, by path; exact."""
     apart: bool = False
     """Whether those processes are on machines of a cluster, which sets memory aside for them."""
     nodes: Sequence[NodePlan] = field(default=())
@@ -95,6 +97,7 @@ class Plan:
             "transients": dict(self.transients),
             "base_bytes": self.base_bytes,
             "workers": list(self.workers),
+            "worker_owners": [sum(owners.values()) for owners in self.worker_owners],
             "apart": self.apart,
             "nodes": [node.to_json() for node in self.nodes],
             "exchange": dict(self.exchange),

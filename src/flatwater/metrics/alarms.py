@@ -9,11 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import isfinite, isnan
-from typing import Literal
+from typing import Any, Literal
 
 from flatwater.metrics.sinks import Metrics
+from flatwater.units import format_bytes
 
-Kind = Literal["not finite", "skipped steps", "constant policy", "never trades", "refused orders", "threads wait"]
+Kind = Literal[
+    "not finite", "skipped steps", "constant policy", "never trades", "refused orders", "threads wait", "wire"
+]
 
 CONSTANT = 1e-6
 """Standard deviation of a policy's actions over the days of its episodes at or below which it ignores the market."""
@@ -190,6 +193,24 @@ def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float
         "with --threads 1, and traders with --workers auto besides: workers do not wait."
     )
     return [Alarm("threads wait", "threads", message, round)]
+
+
+def above_formula(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
+    """An alarm where the run and its workers have exchanged more than a round takes in which none is lost.
+
+    Args:
+        round: the round.
+        exchange: what the ledger says of it. Nothing is `lost` in the round in which the workers were started.
+    """
+    if "lost" not in exchange or exchange["moved"] <= exchange["formula"]:
+        return []
+    moved, formula = format_bytes(exchange["moved"]), format_bytes(exchange["formula"])
+    why = (
+        f"{exchange['lost']} were lost, and others told what those knew: look at their machines."
+        if exchange["lost"]
+        else "None was lost. A checkpoint within the round (SIGUSR2) takes more; the formula misses anything else."
+    )
+    return [Alarm("wire", "workers", f"{moved} of numbers went to workers and came back, not {formula}. {why}", round)]
 
 
 MANY = 1 / 3

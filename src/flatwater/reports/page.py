@@ -32,7 +32,7 @@ from flatwater.reports.memory_charts import (
     unaccounted_chart,
 )
 from flatwater.reports.records import RunRecords
-from flatwater.rundir.statements import DEPTH, GRAVE, held_against
+from flatwater.rundir.statements import DEPTH, GRAVE, LedgerLine, held_against
 from flatwater.units import format_bytes, format_duration, short_bytes
 
 ROUNDS_OF_PACE = 8
@@ -156,6 +156,8 @@ def memory(run: RunRecords) -> Iterator[Block]:
     else:
         yield missing("ledger", "ledger.jsonl", run.state, "after each round")
     yield from planned_and_held(run)
+    if run.ledger and run.ledger[-1].workers:
+        yield from workers(run.ledger[-1])
     if run.plan is not None:
         yield transients_chart(run.plan, run.ledger)
 
@@ -189,6 +191,28 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
     yield _against([*sizes, ("all owners", *total)], exact=False)
     if len(rows) > len(groups):
         yield Folded(f"All {len(rows)} owners, in bytes", _against(rows, exact=True))
+
+
+def workers(line: LedgerLine) -> Iterator[Block]:
+    """Private bytes of each process that computes for the run, against the plan."""
+    yield Heading("Workers")
+    off = [worker for worker in line.workers if worker.unplanned]
+    said = "holds what was planned, to the byte" if not off else f"but {len(off)} holds what was planned"
+    yield Paragraph(
+        f"The state of each of {len(line.workers)} workers {said}. Private bytes are planned as libraries and "
+        f"state, between two steps. Round {line.round}.",
+        "missing" if off else "calm",
+    )
+    rows = [
+        (
+            f"{number} on {worker.machine}",
+            *map(format_bytes, (worker.owned_bytes, worker.planned, worker.private, worker.proportional)),
+            ", ".join(f"{path} {-size:+,}" for path, size in worker.unplanned.items()) or "0",
+        )
+        for number, worker in enumerate(line.workers)
+    ]
+    titles = ("worker", "state", "private, planned", "private", "with shared pages in parts", "state not as planned")
+    yield Table(titles, rows)
 
 
 def _against(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:

@@ -3,7 +3,7 @@
 `ledger.jsonl` has a line a round. What a line does not say is 0 or empty: the ledger of another version may say less.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,22 @@ MOST_BYTES = 1 << 62
 """No machine has more."""
 DEPTH = 2
 """Parts of an owner's path that name its group: `learner.actor_adam` of `learner.actor_adam.exp_avg`."""
+
+
+@dataclass(frozen=True)
+class WorkerLine:
+    """The memory of a process that computes for the run, in bytes."""
+
+    machine: str
+    planned: int
+    """Private bytes between two steps."""
+    private: int
+    proportional: int
+    """Private bytes and a fair part of the shared ones."""
+    owned_bytes: int
+    """Its state."""
+    unplanned: Mapping[str, int]
+    """Planned minus held, of each leaf of the state that is not as planned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +69,7 @@ class LedgerLine:
     budget: int
     """Resident bytes that the run may take; 0 where the line names none."""
     phases: Mapping[str, Effort]
+    workers: Sequence[WorkerLine] = ()
 
 
 def line_of(record: Mapping[str, Any], path: Path) -> LedgerLine:
@@ -92,6 +109,20 @@ def _line_of(record: Mapping[str, Any]) -> LedgerLine:
         files=_whole(record, "files"),
         budget=_whole(record, "budget"),
         phases={name: _effort(_keyed(_keyed(record, "phases"), name)) for name in _keyed(record, "phases")},
+        workers=[
+            _worker(_keyed({"worker": each}, "worker")) for each in _keyed(record, "exchange").get("workers") or ()
+        ],
+    )
+
+
+def _worker(record: Mapping[str, Any]) -> WorkerLine:
+    return WorkerLine(
+        machine=str(record.get("machine", "")),
+        planned=_whole(record, "planned"),
+        private=_whole(record, "private"),
+        proportional=_whole(record, "proportional"),
+        owned_bytes=_whole(record, "owned_bytes"),
+        unplanned=_sizes(record, "unplanned"),
     )
 
 

@@ -3,7 +3,6 @@
 It knows the state tree and nothing of what is trained: every trainer gets the same contract.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from flatwater.memory.objects.roots import Roots
 from flatwater.memory.planner import Plan, grouped
 from flatwater.memory.probes.mappings import (
     Processes,
+    Seldom,
     footprint,
     open_files,
     processes,
@@ -49,14 +49,14 @@ class Contract:
     """Bytes that the run's services hold outside of the state, by owner: what waits to be sent."""
     elsewhere: Callable[[], int] = lambda: 0
     """Bytes that processes which compute for the run have for themselves."""
-    exchange: Callable[[], Mapping[str, int]] = dict
-    """What those processes, on other machines too, last said that they hold, and what was exchanged with them."""
+    exchange: Callable[[], Mapping[str, Any]] = dict
+    """What those processes, on other machines too, hold, and what was exchanged with them in the round."""
     base: int = 0
     monitor: Monitor = field(default_factory=lambda: Monitor(Roots(packages=("flatwater",))))
     full: set[str] = field(default_factory=set)
     """Leaves whose pages were all found in RAM."""
-    family: Processes | None = None
-    family_due: float = 0.0
+    family: Seldom[Processes] = field(default_factory=lambda: Seldom(processes, _FAMILY_SHARE))
+    """This process and its workers."""
     breach: int = 0
     """Bytes at which the budget was found exceeded; 0 while it is kept."""
 
@@ -115,18 +115,9 @@ class Contract:
         """Seconds that do not depend on what else runs: of this process's CPU, or of the device that computes."""
         return effort.seconds if self.device.type == "cuda" else effort.cpu_seconds
 
-    def family_(self) -> Processes:
-        """This process and its workers; read again when that is a small part of the time since."""
-        began = time.monotonic()
-        if self.family is None or began >= self.family_due:
-            self.family = processes()
-            ended = time.monotonic()
-            self.family_due = ended + (ended - began) / _FAMILY_SHARE
-        return self.family
-
     def record(self, statement: Statement, efforts: Mapping[str, Effort], *, envs: int, peak: int) -> dict[str, Any]:
         """The round's line in ledger.jsonl."""
-        family = self.family_()
+        family = self.family.now_()
         return statement.to_json() | {
             "private": family.private,
             "proportional": family.proportional,
@@ -172,6 +163,9 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
     numbers = {name: record[name] for name in ("resident", "private", "file_mapped", "slack", "unaccounted")}
     numbers |= {"owned": record["owned_bytes"], "envs": record["envs"], "threads": record["threads"]}
     owners = grouped(record["owned"], depth=2)
+    if workers := record["exchange"].get("workers"):
+        numbers["workers"] = sum(worker["private"] for worker in workers)
+        numbers["workers_unplanned"] = sum(sum(map(abs, worker["unplanned"].values())) for worker in workers)
     card = record["cuda"] or {"allocated": 0, "reserved": 0}
     system = {f"system/gpu_memory_{name}_MB": card[name] / 1e6 for name in ("allocated", "reserved")}
     system["system/rss_MB"] = record["resident"] / 1e6

@@ -18,7 +18,7 @@ from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.ledger import Effort
 from flatwater.memory.probes.mappings import footprint, peak_bytes, reset_peak
-from flatwater.metrics.alarms import Alarm, by_kind, news_, tell, waiting_threads
+from flatwater.metrics.alarms import Alarm, above_formula, by_kind, news_, tell, waiting_threads
 from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
@@ -196,6 +196,7 @@ class Recorder:
         release_freed_memory()
         statement, grown = self.contract.settle_(round_, efforts | dict(self.composed.parts()))
         record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
+        found += above_formula(round_, record["exchange"])
         pace = steps_per_second(efforts, [phase.name for phase in self.composed.trainer.phases])
         numbers = {"train/sps": pace} | dict(metrics) | times | metrics_of(record) | self.mirror.metrics()
         write_all(self.sinks, round_, numbers)

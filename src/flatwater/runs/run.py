@@ -63,12 +63,15 @@ class Run(ABC):
         """Bytes of RAM that other processes which compute for the run have for themselves."""
         return 0
 
-    def exchange(self) -> Mapping[str, int]:
+    def exchange(self) -> Mapping[str, Any]:
         """What the ledger says of those processes, on whichever machine; nothing where there are none.
 
-        `private` is what they had for themselves at their last answers; `wire` what has gone to them and come from them
-        so far, `arrays` the numbers in that; `formula` those of a generation in which nothing is lost; `stores` what
-        the object stores of a cluster hold, each counted once. All in bytes.
+        Asked once a round. `wire` is what has gone to them and come from them so far, `arrays` the numbers in that;
+        `moved` those since it was last asked, `formula` those of a round in which none is lost, `lost` the processes
+        that others took the place of since then (not in the first round); `stores` what the object stores of a cluster
+        hold, each counted once. `private` is what all of them have for themselves, and `workers` has each: its machine,
+        `private` and `proportional` (shared pages in parts), as `planned` between two steps, the groups of its state
+        (`owned`), and `unplanned`, planned minus held of each leaf that is not as planned. All in bytes.
         """
         return {}
 

@@ -119,6 +119,10 @@ def _process(line: LedgerLine) -> str:
     said += [f"allocator {short_bytes(line.in_use)}"] if line.in_use is not None else []
     if line.cuda_reserved is not None:
         said.append(f"GPU {short_bytes(line.cuda_allocated or 0)} of {short_bytes(line.cuda_reserved)} reserved")
+    if line.workers:
+        off = sum(bool(worker.unplanned) for worker in line.workers)
+        private = short_bytes(sum(worker.private for worker in line.workers))
+        said.append(f"{_plural(len(line.workers), 'worker')} {private}{f', {off} not as planned' if off else ''}")
     counts = ((line.processes, "process"), (line.envs, "env"), (line.threads, "thread"), (line.files, "file"))
     said.append(", ".join(_plural(count, name) for count, name in counts))
     return " · ".join(said)

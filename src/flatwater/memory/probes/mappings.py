@@ -3,12 +3,16 @@
 import ctypes
 import functools
 import mmap
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from flatwater.memory.probes.bound import names_in, process_id, read_file
 from flatwater.memory.probes.proc import below, counters_of
+
+T = TypeVar("T")
 
 _RESET_PEAK = "5"
 """proc(5), clear_refs: set VmHWM to what is resident now."""
@@ -69,6 +73,26 @@ def _summed(family: list[int]) -> Processes:
         own = sum(found.get(name, 0) for name in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
         private, proportional, count = private + own, proportional + found.get("Pss", 0), count + 1
     return Processes(count, private, proportional)
+
+
+@dataclass
+class Seldom(Generic[T]):
+    """A meter that costs time: read again where that is a small part of the time since."""
+
+    read: Callable[[], T]
+    share: float
+    """Of the time."""
+    due: float = 0.0
+    last: T | None = None
+
+    def now_(self) -> T:
+        """The last reading."""
+        began = time.monotonic()
+        if self.last is None or began >= self.due:
+            self.last = self.read()
+            ended = time.monotonic()
+            self.due = ended + (ended - began) / self.share
+        return self.last
 
 
 def open_files() -> int:

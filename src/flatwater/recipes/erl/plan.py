@@ -48,9 +48,8 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     mapped = {} if private else market
     owners = {path: size for path, size in owners.items() if path not in mapped}
     dealt, exchange = shares_of(setup, config), {}
-    workers = [
-        sum(nbytes(build_erl(replace(setup, share=span), run.market)).values()) - sum(mapped.values()) for span in dealt
-    ]
+    built = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in dealt)
+    workers = [{path: size for path, size in each.items() if path not in mapped} for each in built]
     if dealt:
         found = exchange_of(setup, run, dealt)
         exchange = {"generation": found.generation, "largest": found.largest}

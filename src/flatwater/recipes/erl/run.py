@@ -132,9 +132,9 @@ class ErlRun(Run):
         """Of the workers."""
         return private_bytes(self.trainer.crew.pids)
 
-    def exchange(self) -> Mapping[str, int]:
+    def exchange(self) -> Mapping[str, Any]:
         """Of the workers."""
-        return self.trainer.crew.exchange
+        return self.trainer.crew.exchange_()
 
     def machines(self) -> Collection[str]:
         """Of the workers."""

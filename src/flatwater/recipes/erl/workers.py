@@ -6,7 +6,7 @@ market. They are sent when they have changed, so a worker may die at any moment 
 
 import platform
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -20,15 +20,18 @@ from flatwater.cluster.asking import Worker
 from flatwater.cluster.processes import Process
 from flatwater.cluster.share import shares
 from flatwater.errors import ConfigError, RunError
+from flatwater.memory.ledger import SCALAR_BYTES
 from flatwater.memory.nodes import Machine
-from flatwater.memory.planner import Plan
+from flatwater.memory.planner import Plan, grouped
 from flatwater.memory.probes import limit
+from flatwater.memory.probes.mappings import Seldom, processes
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.exchange import GATHERED, columns_of, rows_of, weights_in
 from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.replay.rows import RowReplay, Transitions
 from flatwater.runs.fingerprint import ARITHMETIC, arithmetic, changes, versions
-from flatwater.state.tree import leaves
+from flatwater.runs.machine import release_freed_memory
+from flatwater.state.tree import leaves, nbytes
 from flatwater.trainers.erl.learn import learning
 from flatwater.trainers.erl.setup import Setup, build_setup
 from flatwater.trainers.erl.state import Erl, build_erl
@@ -49,6 +52,12 @@ class Assignment:
     """Of the panel."""
     versions: Mapping[str, str]
     """What the numbers depend on besides."""
+    mapped: Collection[str]
+    """Leaves of the state that are a part of a file."""
+
+
+METER_SHARE = 1 / 2000
+"""Of a worker's time that may go into reading its memory."""
 
 
 class Desk:
@@ -74,6 +83,18 @@ class Desk:
         self._setup = build_setup(given.config, ground.market, ground.splits, here, share=given.share)
         self._run = build_erl(self._setup, ground.market)
         self._learning = learning(self._setup, self._run)
+        self._mapped = () if ground.private else given.mapped
+        self._memory = Seldom(self._read, METER_SHARE)
+
+    def _read(self) -> dict[str, Any]:
+        release_freed_memory()
+        mine = processes()
+        held = {path: size for path, size in nbytes(self._run).items() if path not in self._mapped}
+        return {"private": mine.private, "proportional": mine.proportional, "held": held}
+
+    def memory(self) -> dict[str, Any]:
+        """Bytes of this process: its own, those with its part of what is shared, and each leaf of its state."""
+        return self._memory.now_()
 
     def arithmetic(self) -> str:
         """Of the machine."""
@@ -139,10 +160,10 @@ class Workers:
             setup: of the whole population.
             run: its state.
             fingerprint: of the panel.
-            plan: how many workers, on which machines, and the private bytes that each may have.
+            plan: how many workers, on which machines, what each holds and may have.
         """
-        self._config, self._setup, self._run, self._fingerprint = config, setup, run, fingerprint
-        self._tiles, self._formula = setup.tiles, plan.exchange["generation"]
+        self._config, self._setup, self._run, self._fingerprint, self._plan = config, setup, run, fingerprint, plan
+        self._tiles = setup.tiles
         self._budgets, dealt = plan.worker_budgets, shares(len(self._tiles), len(plan.workers))
         self._nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
@@ -152,6 +173,7 @@ class Workers:
         self._appended = [0] * len(dealt)
         self._learned: list[np.ndarray | None] = []
         self._asked: deque[tuple[str, int, int]] = deque()
+        self._before = (0, 0)
         self.machines: set[str] = set()
         """Arithmetics of workers, where any is taken."""
 
@@ -165,16 +187,38 @@ class Workers:
         """Of the processes now, as far as they are on this machine."""
         return [pid for worker in self._workers if (pid := worker.pid) is not None]
 
-    @property
-    def exchange(self) -> Mapping[str, int]:
+    def exchange_(self) -> Mapping[str, Any]:
         """What `runs.run.Run.exchange` says."""
-        stores = {"stores": on_ray().in_stores()} if self._config.cluster and self._workers else {}
+        if not self._workers:
+            return {}
+        workers = [self._memory_of(*each) for each in enumerate(self._ask_all("memory"))]
+        arrays, lives = (sum(getattr(worker, name) for worker in self._workers) for name in ("arrays", "lives"))
+        moved, lost = arrays - self._before[0], lives - self._before[1]
+        begun, self._before = not self._before[1], (arrays, lives)
         return {
-            "private": sum(worker.private for worker in self._workers),
+            "private": sum(each["private"] for each in workers),
             "wire": self.wire,
-            "arrays": sum(worker.arrays for worker in self._workers),
-            "formula": self._formula,
-        } | stores
+            "arrays": arrays,
+            "moved": moved,
+            "formula": self._plan.exchange["generation"],
+            "workers": workers,
+            **({} if begun else {"lost": lost}),
+            **({"stores": on_ray().in_stores()} if self._config.cluster else {}),
+        }
+
+    def _memory_of(self, number: int, said: Mapping[str, Any]) -> dict[str, Any]:
+        """The plan of a worker against what it says that it holds."""
+        planned, held = self._plan.worker_owners[number], said["held"]
+        off = {path: planned.get(path, 0) - held.get(path, 0) for path in planned | held}
+        return {
+            "machine": self._workers[number].machine,
+            "private": said["private"],
+            "proportional": said["proportional"],
+            "planned": self._plan.workers[number] - self._plan.transient_bytes,
+            "owned": grouped({path: size for path, size in held.items() if size > SCALAR_BYTES}, depth=1),
+            "owned_bytes": sum(held.values()),
+            "unplanned": {path: size for path, size in off.items() if size},
+        }
 
     def learn_(self) -> None:
         """All shares at once; draws that depend on errors wait for those of all."""
@@ -262,7 +306,7 @@ class Workers:
         return Worker(
             number,
             DESK,
-            Assignment(config, self.spans[number], self._fingerprint, versions()),
+            Assignment(config, self.spans[number], self._fingerprint, versions(), tuple(self._plan.mapped)),
             prepare=self._prepare_,
             open_desk=(lambda: self._actor_(number)) if config.cluster else Process,
             budget=budget,

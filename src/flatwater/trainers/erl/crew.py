@@ -1,7 +1,7 @@
 """A crew computes the tiles of a generation: this process, or workers that do exactly the same."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from flatwater.trainers.erl.learn import Learning, learning
 from flatwater.trainers.erl.setup import Setup
@@ -20,10 +20,8 @@ class Crew(Protocol):
     def pids(self) -> Sequence[int]:
         """Processes that compute besides this one."""
 
-    @property
-    def exchange(self) -> Mapping[str, int]:
-        """What they have for themselves, and what was exchanged with them: `runs.run.Run.exchange`."""
-        ...
+    def exchange_(self) -> Mapping[str, Any]:
+        """What they hold, and what was exchanged with them: `runs.run.Run.exchange`."""
 
     @property
     def machines(self) -> Collection[str]:
@@ -62,8 +60,7 @@ class Here:
         """No other process computes."""
         return ()
 
-    @property
-    def exchange(self) -> Mapping[str, int]:
+    def exchange_(self) -> Mapping[str, Any]:
         """No other process computes."""
         return {}
 
