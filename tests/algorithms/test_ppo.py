@@ -208,6 +208,23 @@ def test_minibatches_must_divide_the_environments() -> None:
         Task(seed=0, config=replace(CONFIG, minibatches=5))
 
 
+def test_the_learning_rate_falls_from_round_to_round_to_a_tenth() -> None:
+    """Adam's first step is the learning rate for each weight with a gradient, so a gradient of signs shows it."""
+    task = Task(seed=0, config=replace(CONFIG, cooling=4, grad_clip=0.0))
+    a_round = CONFIG.epochs * CONFIG.minibatches
+    task.play_()
+    assess_(task.rollout, task.config)
+    moved = []
+    for updates in (0, a_round - 1, a_round, 2 * a_round, 4 * a_round, 9 * a_round):
+        task.learner.updates = updates
+        for moments in (task.learner.adam.exp_avg, task.learner.adam.exp_avg_sq, task.learner.adam.steps):
+            moments.zero_()
+        before = task.learner.block.clone()
+        task.update_(0)
+        moved.append(float((task.learner.block - before).abs().max()) / CONFIG.lr)
+    assert moved == pytest.approx([1, 1, 0.775, 0.55, 0.1, 0.1], rel=1e-2)
+
+
 def test_a_gradient_that_is_not_finite_is_left_out() -> None:
     task = Task(seed=0)
     task.play_()
@@ -251,6 +268,7 @@ def test_nothing_to_tell_before_the_first_update() -> None:
         ("clip", 0.0),
         ("value_clip", -0.1),
         ("lr", 0.0),
+        ("cooling", -1),
         ("epochs", 0),
         ("minibatches", 0),
         ("grad_clip", -1.0),

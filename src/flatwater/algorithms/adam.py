@@ -51,12 +51,16 @@ Step = Callable[[], tuple[Float[Tensor, "P"], Bool[Tensor, "P"]]]
 """Takes a step of every member; returns the gradients' norms before clipping, and which of them were finite."""
 
 
+Pace = float | Callable[[], float]
+"""A learning rate, or what tells it before each step."""
+
+
 Span = tuple[int, int]
 """Consecutive members [low, high)."""
 
 
 def bind_step(
-    block: Float[Tensor, "P n"], adam: Adam, *, lr: float, weight_decay: float, clip: float, groups: Sequence[Span] = ()
+    block: Float[Tensor, "P n"], adam: Adam, *, lr: Pace, weight_decay: float, clip: float, groups: Sequence[Span] = ()
 ) -> Step:
     """One fused step per member, on rows that are bound once: the storages never move.
 
@@ -79,6 +83,7 @@ def bind_step(
         torch.logical_not(finite, out=adam.skip)
         if clip:
             adam.grad.mul_(clip_factor(norm, clip).unsqueeze(1))
+        rate = lr() if callable(lr) else lr
         for row, grad, exp_avg, exp_avg_sq, steps, skip in rows:
             # The kernel of torch.optim.AdamW(fused=True). Called for one member at a time because `found_inf` leaves
             # out all tensors of a call; masking the gradients of all members instead takes twice the step's time.
@@ -89,7 +94,7 @@ def bind_step(
                 [exp_avg_sq],
                 [],
                 [steps],
-                lr=lr,
+                lr=rate,
                 beta1=BETA1,
                 beta2=BETA2,
                 weight_decay=weight_decay,

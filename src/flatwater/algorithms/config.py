@@ -326,6 +326,10 @@ class PPOConfig:
     """Compile the loss and its gradient with torch.compile: slow at the start, by minutes where the sequences of a
     policy with a memory are long, then faster. Needs a C++ compiler."""
 
+    def rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
+        """The learning rate after so many updates."""
+        return self.lr
+
 
 @config(table="learner")
 class BlockConfig(PPOConfig):
@@ -345,8 +349,15 @@ class EpisodeConfig(PPOConfig):
     minibatches: Count = 4
     """Minibatches of episodes, drawn anew in each epoch, with one update each. Divides the environments."""
     lr: Rate = 2e-3
+    cooling: OptionalNumber = 60
+    """Rounds over which the learning rate falls in a straight line to a tenth, where it stays. 0 keeps it."""
     value_weight: Weight = 1.0
     entropy_weight: Weight = 0.003
+
+    def rate(self, updates: int) -> float:
+        """The learning rate after so many updates: it falls from round to round, and then stays."""
+        rounds = updates // (self.epochs * self.minibatches)
+        return self.lr * (1 - 0.9 * min(1, rounds / self.cooling)) if self.cooling else self.lr
 
 
 @config(table="learner")

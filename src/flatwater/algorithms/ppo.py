@@ -297,7 +297,9 @@ def make_update(
     reads |= learner.statistics
     compiled = config.compile and not learner.block.is_meta  # a plan does without the compiler
     learn = as_graph(_gradients(config, student, list(weights), list(reads), deal), wanted=compiled)
-    step_ = bind_step(learner.block, learner.adam, lr=config.lr, weight_decay=0.0, clip=config.grad_clip)
+    step_ = bind_step(
+        learner.block, learner.adam, lr=lambda: config.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
+    )
 
     def update_(number: int) -> None:
         part = number % parts

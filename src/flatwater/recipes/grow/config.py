@@ -14,7 +14,7 @@ class GrowRunConfig(RunConfig, GrowConfig):
 
     trainer: Literal["grow"] = "grow"
     """The recipe, by which `flatwater resume` knows the run."""
-    rounds: Number = 30
+    rounds: Number = 60
     """Batches in all, each of one episode of every environment; `flatwater resume RUN --rounds N` goes on to N."""
 
     def __post_init__(self) -> None:
