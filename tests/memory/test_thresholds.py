@@ -30,7 +30,7 @@ METERS = {
     },
     "watch/inject/sitecustomize.py": {"_OLDEST"},
     "watch/pages.py": {"MOST"},
-    "watch/process.py": {"SPOOL_EVERY", "HURRIED", "LONG"},
+    "watch/process.py": {"SPOOL_EVERY", "HURRIED", "LEVELS", "LONG"},
     "watch/reading.py": {"FEWEST", "RATE_CPU", "TOLD", "SLOW", "ALLOCATOR"},
     "watch/runner.py": {"KILLED"},
     "watch/samples.py": {"OFTEN", "EVERY", "MOST", "ROUNDS", "REVIEW", "GOLDEN"},

@@ -57,6 +57,8 @@ SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
 HURRIED = 4
 """Ticks after which one is needed at the latest where something was found, and is looked at between two readings."""
+LEVELS = 0.005
+"""Part of the time that such looks may take: one takes 1 ms, and 200 ms where many are found deep within a library."""
 LONG = 0.005
 """CPU seconds of a reading in which there was more to do than to read."""
 
@@ -97,7 +99,7 @@ class ProcessWatch:
         """Of what is done when the collector tells of itself, in any thread: a fault loses this evidence alone."""
         self._collector: Collector | None = None
         """None before the first boundary."""
-        self._due = self._late = 0.0
+        self._due = self._late = self._levels_due = 0.0
         self._anchor: str | None = unit
         self._aside: str | None = None
         """A boundary at which a census goes on that is under way."""
@@ -169,12 +171,19 @@ class ProcessWatch:
             if under_way:
                 self._monitor.censuses.go_on(SLICE)
             else:
-                self._monitor.levels.look(self._monitor.censuses.roots)
+                self._look_at_levels(now)
             took = thread_seconds() - cpu
             self._pace.spent += took
             self._cost_seconds += took
             self._rates.leave_out_(took)
         self._aside = TICK if self._monitor.censuses.under_way else None
+
+    def _look_at_levels(self, now: float) -> None:
+        """See how full is what was found, for its share of the time: the way to it may be long."""
+        if now >= self._levels_due:
+            cpu = thread_seconds()
+            self._monitor.levels.look(self._monitor.censuses.roots)
+            self._levels_due = now + (thread_seconds() - cpu) / LEVELS
 
     def _start(self, kind: str, now: float) -> None:
         self._thread = threading.get_ident()
@@ -202,7 +211,7 @@ class ProcessWatch:
         affordable = overdrawn(self._pace, now, share) <= 0
         news = self._monitor.observe(reading, seconds=slice_of(self._pace, now, reading.step), trace=affordable)
         if self._ticking and affordable:  # a program that is read in time is anywhere in what it fills and empties
-            self._monitor.levels.look(self._monitor.censuses.roots)
+            self._look_at_levels(now)
         if not tracing:
             self._keep(reading, now - self._pace.began)
             self._search(reading)
