@@ -5,7 +5,11 @@ loop over parameters for each member. Both sides take turns on the same batches 
 HalfCheetah), in one process, with the same threads; the ratio is that of the medians of wall time, so a busy machine
 slows both. Exit status 1 where a ratio falls below what is claimed.
 
-    python benchmarks/bench_stacked.py [--compile] [--threads 2] [--members 16] [--json]
+    python benchmarks/bench_stacked.py [--compile] [--jax] [--threads 2] [--members 16] [--json]
+
+`--jax` instead has all members stacked here, eager and with `--compile` compiled, take turns with the same update as
+one program of JAX (`stacked_in_jax.py`), whose threads are the machine's cores. It claims nothing: it prints medians of
+wall and CPU time.
 """
 
 import argparse
@@ -14,7 +18,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -134,17 +138,19 @@ def batch_of(members: int, size: int) -> Batch:
     )
 
 
-def take_turns(sides: dict[str, Callable[[], None]], updates: int) -> dict[str, float]:
-    """Median seconds of one update of each side; the sides take turns of `updates` updates."""
+def take_turns(
+    sides: Mapping[str, Callable[[], object]], updates: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
+    """Median seconds of one update of each side, by a clock; the sides take turns of `updates` updates."""
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(TURNS + 1):
         for name, run in sides.items():
             run()
-            start = time.perf_counter()
+            start = clock()
             for _ in range(updates):
                 run()
             if turn:
-                taken[name].append((time.perf_counter() - start) / updates)
+                taken[name].append((clock() - start) / updates)
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
@@ -170,6 +176,27 @@ def measure(members: int, *, compiled: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def beside_jax(members: int, networks: list[str], *, compiled: bool) -> None:
+    """Print wall and CPU milliseconds of one update of all members, for each network and side."""
+    from stacked_in_jax import stacked_in_jax  # noqa: PLC0415  (needs JAX)
+
+    print(f"{'network':>10} {'batch':>6} {'side':>10} {'wall ms':>9} {'CPU ms':>9}")
+    for name in networks:
+        hidden, size, updates = CASES[name]
+        batch, each = batch_of(members, size), [OneMember(hidden) for _ in range(members)]
+        fields = [batch.obs, batch.action, batch.reward, batch.discount, batch.next_obs]
+        pairs, rates = [(member.actor, member.critic) for member in each], (ACTOR_LR, CRITIC_LR)
+        sides: dict[str, Callable[[], object]] = {
+            "eager": stacked(hidden, batch, compiled=False),
+            "JAX": stacked_in_jax(pairs, fields, gamma=GAMMA, tau=TAU, rates=rates),
+        }
+        if compiled:
+            sides["compiled"] = stacked(hidden, batch, compiled=True)
+        wall, cpu = (take_turns(sides, updates, clock) for clock in (time.perf_counter, time.process_time))
+        for side in sides:
+            print(f"{name:>10} {size:>6} {side:>10} {1000 * wall[side]:>9.2f} {1000 * cpu[side]:>9.2f}", flush=True)
+
+
 def keep_freed_memory() -> None:
     """Have glibc keep what is freed: else both sides fault their activations' pages in again at every update."""
     if sys.platform == "linux":
@@ -183,12 +210,17 @@ def main() -> int:
     """Measure, print, compare with the claims."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--compile", action="store_true", help="compile the stacked update (a minute or two)")
+    parser.add_argument("--jax", action="store_true", help="beside JAX, which must be installed")
+    parser.add_argument("--networks", nargs="+", default=list(CASES), choices=list(CASES), help="of --jax")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--members", type=int, default=16)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     keep_freed_memory()
+    if args.jax:
+        beside_jax(args.members, args.networks, compiled=args.compile)
+        return 0
     rows = measure(args.members, compiled=args.compile)
     if args.json:
         print(json.dumps({"members": args.members, "threads": args.threads, "compiled": args.compile, "rows": rows}))

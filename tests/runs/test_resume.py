@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import encode, read_manifest
 from flatwater.cli.main import main
 from flatwater.panel.locate import load_panel
@@ -180,6 +181,8 @@ def test_other_versions_are_told_and_nothing_is_lost(
     assert f"arithmetic NEON when it was saved, {now['arithmetic']} now" in said
     assert "python" not in said.split("nothing is lost")[0].rsplit("arithmetic", maxsplit=1)[1]
     assert "the last bits of the numbers may differ" in said
+    machines = list_checkpoints(run / "checkpoints")[-1].facts["machines"]
+    assert machines == sorted(["NEON", now["arithmetic"]]), "the report names them"
     same(whole, run)
     assert main(["resume", str(run)]) == 0
     assert "when it was saved" not in capsys.readouterr().out
