@@ -82,6 +82,9 @@ class Looks:
 
     def look(self, _roots: Roots) -> None:
         self.times += 1
+        began = time.thread_time()
+        while time.thread_time() < began + 0.01:
+            pass
 
 
 def test_what_was_found_is_looked_at_between_two_boundaries() -> None:
@@ -101,6 +104,16 @@ def test_what_was_found_is_looked_at_between_two_boundaries() -> None:
             break
     watch.close(conclude=False)
     assert looks.times == 1
+
+
+def test_looks_that_take_long_come_seldom() -> None:
+    watch, looks, times = ProcessWatch(), Looks(), list[int]()
+    watch._monitor.levels = cast("Levels", looks)
+    for now in (100.0, 101.0, 200.0):
+        watch._look_at_levels(now)
+        times.append(looks.times)
+    watch.close(conclude=False)
+    assert times == [1, 1, 2]
 
 
 def test_a_unit_that_is_given_is_the_only_clock() -> None:
