@@ -1,6 +1,8 @@
 """A tracker of somebody else's: one file, named where those that ship are named. No line of Flatwater knows it."""
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -87,3 +89,12 @@ def test_what_is_none_is_refused_before_the_run(name: str, told: str, capsys: py
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
     assert main(["resume", "run", "--rounds", "3", "--trackers", name]) == 2
     assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
+
+
+def test_a_write_into_what_runs_share_ends_the_process_with_its_line(folder: Path) -> None:
+    words = ["train", "cross_entropy:SEARCH", *TINY, "--trackers", "trackers:Stray"]
+    command = [sys.executable, "-c", "from flatwater.cli.main import main; main()", *words]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGSEGV
+    line = 1 + (folder / "trackers.py").read_text().splitlines().index('        tensors["close"][3] = 0.0')
+    assert f'trackers.py", line {line} in write' in ended.stderr

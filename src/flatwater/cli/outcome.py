@@ -1,5 +1,6 @@
 """What a person sees when training ends: the table, the picture and the folder."""
 
+import faulthandler
 import json
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from flatwater.runs.profiling import profiled_rounds
 from flatwater.runs.session import Outcome
 from flatwater.terminal import WIDTH, lasting_terminal, silent_terminal
 
+STDERR = 2
 draw_run = later("flatwater.reports.picture:draw_run")
 """Imports matplotlib, when a run has finished."""
 
@@ -28,6 +30,8 @@ def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
         train: takes a console, `listeners`, and the rounds to `profile`.
         shown: what of it is wanted.
     """
+    if not faulthandler.is_enabled():
+        faulthandler.enable(STDERR)  # a write into the mapped market, say, ends the process: with its line
     console = silent_terminal() if shown.quiet or shown.json else lasting_terminal()
     profile = None if shown.profile is None else profiled_rounds(shown.profile)
     outcome = train(console, listeners=[JsonLines(sys.stdout)] if shown.json else [], profile=profile)

@@ -54,7 +54,7 @@ def _result(runs: Sequence[Compared]) -> Iterator[Block]:
         yield equity
     yield _table(runs, number_rows(runs))
     said = "An interval that holds 0 does not tell the two apart. Runs that were chosen on the days that they are "
-    yield Paragraph(f"{said}compared on look better than they are: the holdout was not looked at.", "reading")
+    yield Paragraph(f"{said}compared on look better than they are: these are not the days of the holdout.", "reading")
 
 
 def _curves(runs: Sequence[Compared]) -> Iterator[Block]:

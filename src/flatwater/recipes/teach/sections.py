@@ -26,7 +26,7 @@ HANDOVER = {
     "weight/supervision": ("weight of the supervision", "--equal-weight"),
     "weight/reinforcement": ("weight of PPO", "--random"),
 }
-ROOM = 0.25
+ROOM = 0.45
 """Part of the axis that is left free for the labels beside the longest bar."""
 TITLES = ("part of a step", "µs an agent step", "share")
 
