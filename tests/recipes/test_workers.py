@@ -108,7 +108,7 @@ def assert_exchanged(run: Path, workers: int) -> dict[str, int]:
     for worker in second["workers"]:
         assert worker["unplanned"] == {}
         assert sum(worker["owned"].values()) == pytest.approx(worker["owned_bytes"], rel=0.01)
-        assert worker["private"] == pytest.approx(worker["planned"], rel=0.1)
+        assert worker["private"] == pytest.approx(worker["planned"], rel=0.3)
         assert worker["proportional"] > worker["private"]
     assert second["private"] == sum(worker["private"] for worker in second["workers"])
     assert len(second["workers"]) == workers
