@@ -19,6 +19,7 @@ from flatwater.envs.world import Spaces
 from flatwater.errors import ConfigError, DataError, RunError
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.mlp import MLPActor
+from flatwater.nets.policy import absorb_, build_statistics
 from flatwater.nets.stack import Layout, init_, joined, views
 from flatwater.recipes.evolve.policy import Champion
 from flatwater.recipes.ppo.policy import TrainedPolicy
@@ -44,19 +45,32 @@ def champion(*, drawn: bool = False) -> Champion:
     return Champion(actor, BOUNDS, row(actor.layout))
 
 
-def policy(memory: int, *, tokens: bool = False, numbers: bool = False) -> TrainedPolicy:
+def policy(
+    memory: int,
+    *,
+    tokens: bool = False,
+    numbers: bool = False,
+    choices: tuple[int, ...] | None = None,
+    measures: tuple[int, ...] = (),
+) -> TrainedPolicy:
     spaces = Spaces(
         envs=1,
         agents=1,
         form="tokens" if tokens else "vector",
         obs=(7, 3) if tokens else (5,),
-        actions=("left", "right") if numbers else ("a", "b", "c"),
+        actions=("left", "right") if numbers or choices else ("a", "b", "c"),
         steps=10,
         bounds=BOUNDS if numbers else None,
+        choices=choices,
+        measures=measures,
     )
-    student = student_of(spaces, StudentConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,)), CPU)
+    config = StudentConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,), observations="stretched")
+    student = student_of(spaces, config, CPU)
     named = views(row(student.layout), student.layout)
-    return TrainedPolicy(student, spaces, {name: weight[0] for name, weight in named.items()})
+    statistics = build_statistics(5, measures, CPU) if measures else {}
+    if measures:
+        absorb_(statistics, 0.3 * torch.randn(50, 5, generator=torch.Generator().manual_seed(3)))
+    return TrainedPolicy(student, spaces, statistics | {name: weight[0] for name, weight in named.items()})
 
 
 KINDS: dict[str, Callable[[], Any]] = {
@@ -64,7 +78,10 @@ KINDS: dict[str, Callable[[], Any]] = {
     "evolve-sac": lambda: champion(drawn=True),
     "ppo": lambda: policy(0),
     "ppo-numbers": lambda: policy(0, numbers=True),
+    "ppo-choices": lambda: policy(0, choices=(2, 4)),
     "ppo-memory": lambda: policy(6),
+    "ppo-measures": lambda: policy(0, measures=(0, 1, 2, 3, 4)),
+    "ppo-some-measures": lambda: policy(0, numbers=True, measures=(0, 3)),
     "teach": lambda: policy(6, tokens=True),
 }
 
@@ -87,6 +104,7 @@ def test_weights_are_a_policy_again_without_the_run(kind: str, tmp_path: Path) -
     with safe_open(file, "pt") as opened:
         about = json.loads(opened.metadata()[KEY])
         assert list(opened.keys())
+        assert ("obs.mean" in opened.keys()) == ("measures" in kind)  # noqa: SIM118
     assert about["recipe"] == ("evolve" if kind.startswith("evolve") else "ppo")
     assert {"inputs", "outputs", "header", "format"} <= set(about)
 

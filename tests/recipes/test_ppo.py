@@ -7,13 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from flatwater.api import load
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import interface_of, main
+from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError
+from flatwater.nets.student import symlog
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
+from flatwater.sweeps import trial
 
 FILE = Path(__file__).with_name("own_world.py")
 TINY = ("--envs", "4", "--block", "16", "--evaluation.envs", "3", "--evaluation.every", "2", "--threads", "1")
@@ -63,6 +67,30 @@ def test_resumed_it_ends_as_if_it_had_not_stopped(env: tuple[str, ...]) -> None:
     assert ends[0] == ends[1]
 
 
+def test_runs_are_compared_and_exported() -> None:
+    for seed in ("0", "1"):
+        train(seed, 1, *ENVS["own choices"], "--seed", seed)
+    assert main(["compare", "0", "1"]) == 0
+    assert main(["export", "1", "--to", "policy.safetensors"]) == 0
+    seen = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    assert load("1").act(seen).shape == (5, 2)
+    assert np.array_equal(load("policy.safetensors").act(seen), load("1").act(seen))
+
+
+def test_a_trial_of_a_sweep_is_a_run_in_it() -> None:
+    config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *ENVS["own choices"], "--rounds", "2"])
+    checked = trial.prepare(to_mapping(config.settings()))
+    assert trial.train(checked["config"], Path("trial")) == {"finished": True, "exit_code": 0}
+
+
+@pytest.mark.slow
+def test_it_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("space.toml").write_text("[learner.lr]\nlow = 1e-4\nhigh = 1e-2\nlog = true\n")
+    more = (*ENVS["own choices"], "--rounds", "2", "--space", "space.toml", "--trials", "2", "--run", "s")
+    assert main(["sweep", "ppo", *TINY, *more]) == 0
+    assert "learner.lr" in capsys.readouterr().out
+
+
 COMPILES = [
     pytest.mark.slow,
     pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler"),
@@ -92,6 +120,22 @@ def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
     config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *env]).settings()
     run = compose(config)
     assert nbytes(run.trainer.run) == run.plan.owners
+
+
+def test_statistics_are_those_of_the_blocks_and_stand_still_in_an_evaluation() -> None:
+    config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *ENVS["own masks"]]).settings()
+    trainer = compose(config).trainer
+    statistics, rollout = trainer.run.learner.statistics, trainer.run.rollout["obs"]
+    for phase in trainer.phases:
+        before = {name: tensor.clone() for name, tensor in statistics.items()}
+        if phase.name == "update":
+            rollout[3, 1] = torch.nan  # what is no number is left out
+        for number in range(phase.steps()):
+            phase.step_(number)
+        if phase.name != "update":
+            assert all(torch.equal(tensor, before[name]) for name, tensor in statistics.items())
+    assert statistics["obs.count"] == rollout[..., 0].numel() - 1
+    torch.testing.assert_close(statistics["obs.mean"], symlog(rollout).nanmean((0, 1)))
 
 
 @pytest.mark.parametrize(

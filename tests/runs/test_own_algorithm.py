@@ -6,12 +6,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import flatwater as fw
 from flatwater.algorithms.config import AlgorithmConfig, LearnerConfig
 from flatwater.cli.main import interface_of, main
-from flatwater.config.toml import from_mapping
+from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import ConfigError
+from flatwater.sweeps.trial import prepare, train
 
 HERE = Path(__file__).parent
 OWN = ("--learner.algorithm", "regression:REGRESSION")
@@ -67,8 +70,21 @@ def test_it_evolves_in_any_environment(same: Callable[[Path, Path], None], capsy
     assert main(["top", "parted", "--once"]) == 0
     assert main(["runs", "."]) == 0
     assert main(["plan", "erl", "--config", "parted/config.toml"]) == 0
+    assert main(["compare", "whole", "parted"]) == 0
+    assert main(["export", "parted", "--to", "champion.safetensors"]) == 0
+    seen = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
+    assert np.array_equal(fw.load("champion.safetensors").act(seen), fw.load("parted").act(seen))
     assert json.loads(Path("parted/result.json").read_text())["algorithm"] == "regression:REGRESSION"
     assert "continuous:Reach" in capsys.readouterr().out
+
+
+def test_a_trial_of_a_sweep_is_a_run_of_it() -> None:
+    config = interface_of(("train", "evolve")).read("train evolve", [*SMALL, "--rounds", "1"])
+    checked = prepare(to_mapping(config.settings()) | {"learner": {"algorithm": OWN[1], "own": {"lr": 0.002}}})
+    assert train(checked["config"], Path("trial")) == {"finished": True, "exit_code": 0}
+    assert "\nlr = 0.002\n" in Path("trial/config.toml").read_text()
+    with pytest.raises(ConfigError, match=r"learner\.own\.rate"):
+        prepare(checked["config"] | {"learner": {"algorithm": OWN[1], "own": {"rate": 0.002}}})
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ class Learner:
     sums: Float[Tensor, "S"]
     """Summed over updates since they were last read; rows as in METRICS, after TEACHING where there is a teacher."""
     statistics: dict[str, Tensor]
-    """Of observations, where the policy reads them by those (`Student.statistics`); otherwise empty."""
+    """Of observations, where the policy reads them by those (`Student.measures`); otherwise empty."""
     updates: int = 0
     """Updates since the run began."""
     updates_read: int = 0
@@ -80,7 +80,7 @@ def build(
         order=torch.arange(sequences).to(device),  # on the meta device `arange` would import the compiler
         rng=rng,
         sums=torch.empty(len(metrics_of(taught=taught)), device=device).fill_(0),
-        statistics=build_statistics(student.obs[0], device) if student.statistics else {},
+        statistics=build_statistics(student.obs[0], student.measures, device) if student.measures else {},
     )
 
 

@@ -46,10 +46,16 @@ class Spaces:
     """Lengths of the lists that an action chooses from at once; None where there is one list."""
     masked: bool = False
     """Whether not all that can be chosen may be: then the world is a `MaskedWorld`."""
+    measures: tuple[int, ...] = ()
+    """Positions of a vector's numbers that are quantities on a scale of their own, such as a speed. The others are
+    places that are 0 or 1, or counts."""
 
     def __post_init__(self) -> None:
-        """Numbers have bounds, and no masks."""
+        """Numbers have bounds, and no masks; measures are numbers of a vector."""
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
+        known = range(self.obs[0] if self.form == "vector" else 0)
+        fine = all(number in known for number in self.measures) and len(set(self.measures)) == len(self.measures)
+        require(fine, "measures", self.measures, f"positions among the {len(known)} of a vector, each once")
 
     @property
     def lists(self) -> tuple[int, ...]:

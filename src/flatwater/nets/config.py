@@ -54,6 +54,9 @@ class StudentConfig:
     """Cells of the LSTM. 0 takes no LSTM: actor and critic are networks of `layers`, side by side."""
     layers: tuple[Annotated[int, Bounds(1, 1 << 16)], ...] = (64, 64)
     """Widths of the layers of both where there is no LSTM."""
+    observations: Literal["logs", "stretched"] = "logs"
+    """How numbers of a vector are read. logs: each as sign(x) log(1 + |x|). stretched: the same; what the
+    environment measures, such as a speed, is then stretched about its mean so far where it hardly differs."""
 
     def __post_init__(self) -> None:
         """A hash is cut to a row by its last bits."""

@@ -4,7 +4,7 @@ Axes: T steps, B environments, O numbers in an observation, M cells, R numbers t
 its weights lie in a block [1, n], a population of one, so that the same optimiser steps it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -27,6 +27,8 @@ UNIT = 3.0
 it, which tanh layers need: the gain of the square root of 2 that is usual for PPO (Huang et al. 2022)."""
 CLIP = 5.0
 """Deviations that a normalised observation is cut to: a column that had been constant so far stays harmless."""
+NARROW = 0.5
+"""Deviation below which a number is stretched."""
 EPSILON = 1e-4
 """Added to the variance of an observation's column."""
 
@@ -159,13 +161,24 @@ def _apply(weights: Weights, name: str, x: Tensor) -> Tensor:
     return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
-def build_statistics(obs: int, device: torch.device) -> dict[str, Tensor]:
-    """Mean 0 and variance 1 of every number of an observation, until something is absorbed."""
-    return {
-        "obs.mean": torch.zeros(obs, device=device),
-        "obs.variance": torch.ones(obs, device=device),
-        "obs.count": torch.zeros((), dtype=torch.float64, device=device),  # float32 stops counting at 16.8 million
+MEAN, VARIANCE, COUNT, MEASURED = ("obs.mean", "obs.variance", "obs.count", "obs.measured")
+
+
+def build_statistics(obs: int, measures: Sequence[int], device: torch.device) -> dict[str, Tensor]:
+    """Mean 0 and variance 1 of every number of an observation, until something is absorbed.
+
+    Where only some numbers may be stretched, a row says which: `measures` are their positions.
+    """
+    statistics = {
+        MEAN: torch.zeros(obs, device=device),
+        VARIANCE: torch.ones(obs, device=device),
+        COUNT: torch.zeros((), dtype=torch.float64, device=device),  # float32 stops counting at 16.8 million
     }
+    if len(measures) == obs:
+        return statistics
+    measured = torch.zeros(obs, dtype=torch.bool)
+    measured[list(measures)] = True
+    return statistics | {MEASURED: measured.to(device)}
 
 
 def absorb_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
@@ -175,7 +188,9 @@ def absorb_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
     another policy, and its probability ratios start away from 1.
     """
     rows = obs.flatten(0, -2)
-    new, (mean, variance, count) = rows.shape[0], statistics.values()
+    new, mean, variance, count = rows.shape[0], statistics[MEAN], statistics[VARIANCE], statistics[COUNT]
+    if not new:
+        return
     share = new / (count + new)
     new_variance, new_mean = torch.var_mean(rows, dim=0, correction=0)
     shift = new_mean - mean
@@ -186,4 +201,17 @@ def absorb_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
 
 def normalise(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
     """Deviations from the mean, within `CLIP`."""
-    return ((obs - statistics["obs.mean"]) * (statistics["obs.variance"] + EPSILON).rsqrt()).clamp(-CLIP, CLIP)
+    return ((obs - statistics[MEAN]) * (statistics[VARIANCE] + EPSILON).rsqrt()).clamp(-CLIP, CLIP)
+
+
+def stretch(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
+    """Numbers that hardly differ, stretched about their mean until their deviation is `NARROW`, within `CLIP` of it.
+
+    Others stay as they are: where all were read as deviations from their means, policies that had learned were lost
+    again, at learning rates that logarithms allow.
+    """
+    mean, size = statistics[MEAN], (statistics[VARIANCE] + EPSILON).sqrt() / NARROW
+    narrow = size < 1
+    if MEASURED in statistics:
+        narrow &= statistics[MEASURED]
+    return torch.where(narrow, mean + ((obs - mean) / size).clamp(-CLIP, CLIP), obs)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from flatwater.nets.actions import Actions
 from flatwater.nets.config import StudentConfig
-from flatwater.nets.policy import FeedForwardPolicy, Outlook, RecurrentPolicy, Weights, normalise
+from flatwater.nets.policy import FeedForwardPolicy, Outlook, RecurrentPolicy, Weights, normalise, stretch
 from flatwater.nets.stack import Layout, Weight, lowered
 
 FIBONACCI = 2654435769
@@ -43,9 +43,11 @@ class Student:
     """Position of a token that is none."""
     config: StudentConfig
     device: torch.device
-    statistics: bool = False
-    """Whether a vector is read by its numbers' deviations from their means so far, and not by their logarithms. The
-    means are beside the weights (`build_statistics`)."""
+    measures: tuple[int, ...] = ()
+    """Positions of a vector's numbers that are read by statistics of them so far, which are beside the weights
+    (`build_statistics`): those that hardly differ are stretched."""
+    deviations: bool = False
+    """Whether a vector's numbers are read by deviations from their means so far, and not by their logarithms."""
     lowered: bool = False
     """Whether the policy takes products in bfloat16, whoever asks: ratios of probabilities would start away from 1
     otherwise. What it says has the precision of what it is given to remember."""
@@ -78,7 +80,9 @@ class Student:
         The sum of the tokens' rows is normalised (Ba et al. 2016), for there are more tokens here than there.
         """
         if not self.sees_tokens:
-            return normalise(weights, obs) if self.statistics else symlog(obs)
+            if self.deviations:
+                return normalise(weights, obs)
+            return stretch(weights, symlog(obs)) if self.measures else symlog(obs)
         bags = rows_of(obs, self.config.rows, self.padding).flatten(0, 1)
         summed = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
         return functional.layer_norm(summed, summed.shape[-1:]).relu().view(*obs.shape[:2], -1)

@@ -2,7 +2,7 @@
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -67,6 +67,20 @@ def test_an_observation_is_written_as_its_space_says(
     space: gym.Space[Any], observation: object, wanted: tuple[str, list[Any]]
 ) -> None:
     assert written(space, observation) == wanted
+
+
+@pytest.mark.parametrize(
+    ("space", "measures"),
+    [
+        (gym.Box(0, 1, (2, 1)), (0, 1)),
+        (gym.Dict({"a": gym.Discrete(2), "b": gym.Box(0, 1, (1,)), "c": gym.Box(0, 1, (1,), np.int8)}), (2,)),
+        (gym.Tuple([gym.Box(0, 1, (1,)), gym.Dict({"x": gym.MultiBinary(2), "y": gym.Box(0, 1, (2,))})]), (0, 3, 4)),
+        (gym.MultiDiscrete([2, 3]), ()),
+        (gym.Box(0, 255, (2,), np.uint8), ()),
+    ],
+)
+def test_measured_are_the_floats_of_a_box(space: gym.Space[Any], measures: tuple[int, ...]) -> None:
+    assert reader_of(space, "it", "vector").measures == measures
 
 
 @pytest.mark.parametrize(
@@ -321,3 +335,11 @@ class _Closing(gymnasium.Wrapper[Any, Any, Any, Any]):
 def test_numbers_have_no_masks() -> None:
     with pytest.raises(ConfigError, match="masked = True: must be false where actions are numbers"):
         Spaces(1, 1, "vector", (1,), ("push",), 5, ((0.0, 1.0),), masked=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "measures"), [("vector", (2,)), ("vector", (0, 0)), ("vector", (-1,)), ("tokens", (0,))]
+)
+def test_measures_are_numbers_of_a_vector(form: Literal["vector", "tokens"], measures: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"measures = .*: must be positions among the [02] of a vector, each once"):
+        Spaces(1, 1, form, (2,) if form == "vector" else (2, 3), ("a", "b"), 5, measures=measures)

@@ -30,7 +30,7 @@ class CartPoleWorld:
         self._one = one = cast("CartPoleEnv", gymnasium.make(name).unwrapped)
         most = gymnasium.spec(name).max_episode_steps or NEVER
         steps = config.steps or most
-        self._spaces = Spaces(envs, 1, "vector", (4,), ("0", "1"), steps)
+        self._spaces = Spaces(envs, 1, "vector", (4,), ("0", "1"), steps, measures=(0, 1, 2, 3))
         self._limit = StepLimit(envs, min(steps, most))
         self._state = np.zeros((4, envs))
         self._forces = np.array([-one.force_mag, one.force_mag])

@@ -44,7 +44,10 @@ class GymnasiumWorld:
         steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         masked = bounds is None and MASK in self._reset(first, 0)[1]
-        self._spaces = Spaces(envs, 1, self._reader.form, self._reader.shape, names, steps, bounds, choices, masked)
+        reader = self._reader
+        self._spaces = Spaces(
+            envs, 1, reader.form, reader.shape, names, steps, bounds, choices, masked, reader.measures
+        )
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
         """The last action of each copy, or `NOTHING`."""
         self._limit = StepLimit(envs, steps)

@@ -37,7 +37,8 @@ class PettingZooWorld:
         shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         masked = bounds is None and any(MASK in info for info in first.reset(seed=0)[1].values())
-        self._spaces = Spaces(*shape, self._reader.form, self._reader.shape, names, steps, bounds, choices, masked)
+        reader = self._reader
+        self._spaces = Spaces(*shape, reader.form, reader.shape, names, steps, bounds, choices, masked, reader.measures)
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
         self._limit = StepLimit(envs, steps)

@@ -31,6 +31,8 @@ class Reader(NamedTuple):
     shape: tuple[int, ...]
     write: Callable[[Any, Array], None]
     """Write an observation into an array of `shape`."""
+    measures: tuple[int, ...] = ()
+    """As in `Spaces`."""
 
     @property
     def padding(self) -> int:
@@ -100,7 +102,15 @@ def _vector(space: gym.Space[Any], name: str) -> Reader:
         # Gymnasium's flattening of a Box is the same, and takes five times as long.
         out[:] = np.ravel(observation) if isinstance(space, gym.Box) else gym.flatten(space, observation)
 
-    return Reader("vector", (size,), write)
+    return Reader("vector", (size,), write, tuple(np.flatnonzero(_measured(space)).tolist()))
+
+
+def _measured(space: gym.Space[Any]) -> Array:
+    """Which numbers of a vector are of a Box of floats, whose scale is its own: neither places nor pixels."""
+    if isinstance(space, gym.Dict | gym.Tuple):
+        return np.concatenate([_measured(each) for each in _inside(space)])
+    floats = isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
+    return np.full(gym.flatdim(space), floats)
 
 
 MASK = "action_mask"
@@ -190,9 +200,14 @@ def _is_image(space: gym.Space[Any] | None) -> bool:
 
 def _has_words(space: gym.Space[Any]) -> bool:
     """Whether flattening would make numbers of letters."""
-    inside: Iterable[gym.Space[Any]] = space.values() if isinstance(space, gym.Dict) else ()
-    inside = space.spaces if isinstance(space, gym.Tuple) else inside
-    return isinstance(space, gym.Text) or any(_has_words(each) for each in inside)
+    return isinstance(space, gym.Text) or any(_has_words(each) for each in _inside(space))
+
+
+def _inside(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
+    """The spaces of a Dict or a Tuple, as flattening orders them."""
+    if isinstance(space, gym.Dict):
+        return space.values()
+    return space.spaces if isinstance(space, gym.Tuple) else ()
 
 
 def _numbers(space: gym.Dict) -> dict[str, int]:

@@ -14,8 +14,8 @@ from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Array, Spaces
 from flatwater.errors import ConfigError
 from flatwater.nets.config import StudentConfig
-from flatwater.nets.policy import Weights
-from flatwater.nets.stack import joined, views
+from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, build_statistics
+from flatwater.nets.stack import Layout, Weight, joined, views
 from flatwater.nets.student import Student, rows_of
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
@@ -78,7 +78,8 @@ class TrainedPolicy:
 
     def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
         """Remember nothing yet."""
-        self._student, self._spaces, self._weights = student, spaces, weights
+        self._student, self._spaces = student, spaces
+        self._weights = {name: weight for name, weight in weights.items() if name != COUNT}  # nothing is absorbed here
         self._device = student.device
         self._memory = torch.zeros(2, 0, student.policy.cells, device=self._device)
 
@@ -147,8 +148,10 @@ class TrainedPolicy:
         shape = [*spaces.obs]
         memory = {"memory": f"float32 [2, rows, {cells}]: zeros where an episode begins, then what came out"}
         chosen = spaces.bounds is None
-        logits = {"logits": f"float32 [rows, {len(spaces.actions)}]"} if chosen else {}
+        logits = {"logits": f"float32 [rows, {student.actions.outputs}]"} if chosen else {}
         action = "int64 [rows]: a position in actions" if chosen else f"float32 [rows, {len(spaces.actions)}]"
+        if spaces.choices is not None:
+            action = f"int64 [rows, {len(spaces.choices)}]: a position in each list"
         return Portable(
             recipe="ppo",
             module=PolicyModule(student, spaces, weights),
@@ -156,15 +159,17 @@ class TrainedPolicy:
             axes=(0, 1) if cells else (0,),
             inputs={"obs": f"{'uint8' if tokens else 'float32'} {['rows', *shape]}"} | (memory if cells else {}),
             outputs={"action": action} | logits | ({"memory_after": memory["memory"]} if cells else {}),
-            meaning={"actions": list(spaces.actions), "bounds": spaces.bounds},
+            meaning={"actions": list(spaces.actions), "bounds": spaces.bounds, "choices": spaces.choices},
             header={
                 "form": spaces.form,
                 "obs": shape,
                 "actions": list(spaces.actions),
                 "bounds": spaces.bounds,
+                "choices": spaces.choices,
+                "measures": student.measures,
                 "student": to_mapping(config),
             },
-            tensors=weights,
+            tensors={name: weight for name, weight in weights.items() if name != MEASURED},  # the header says it
         )
 
 
@@ -187,13 +192,19 @@ class _Header:
     actions: tuple[str, ...]
     bounds: tuple[tuple[float, float], ...] | None
     student: dict[str, Any]
+    choices: tuple[int, ...] | None = None
+    measures: tuple[int, ...] = ()
 
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """The policy of a .safetensors file."""
     said = convert_to(dict(header), _Header)
     config = from_mapping(StudentConfig, said.student, "student")
-    spaces = Spaces(envs=1, agents=1, form=said.form, obs=said.obs, actions=said.actions, steps=1, bounds=said.bounds)
+    acts = (said.actions, 1, said.bounds, said.choices)
+    spaces = Spaces(1, 1, said.form, said.obs, *acts, measures=said.measures)
     student = student_of(spaces, config, torch.device("cpu"))
-    named = views(joined(tensors, student.layout), student.layout)
-    return TrainedPolicy(student, spaces, {name: weight[0] for name, weight in named.items()})
+    statistics = build_statistics(spaces.obs[0], student.measures, torch.device("cpu")) if student.measures else {}
+    moments = {name: Weight(spaces.obs, 0) for name in (MEAN, VARIANCE) if statistics}
+    layout = Layout(dict(student.layout.weights) | moments)
+    named = views(joined(tensors, layout), layout)
+    return TrainedPolicy(student, spaces, statistics | {name: weight[0] for name, weight in named.items()})

@@ -122,7 +122,7 @@ class StudentTeacher:
         intact = newest_intact(folder.checkpoints, say=lambda _: None)
         if intact is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: there is no intact checkpoint in {folder.checkpoints}")
-        restore_({"block": learner.block}, intact, below="learner")
+        restore_({"block": learner.block, "statistics": learner.statistics}, intact, below="learner")
         self._policy = TrainedPolicy(student, world.spaces, bound_weights(student, learner))
 
     def begin_(self, which: Array) -> None:

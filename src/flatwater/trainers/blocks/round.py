@@ -9,6 +9,8 @@ import torch
 from flatwater.algorithms.config import TeachingConfig
 from flatwater.algorithms.ppo import assess_, make_update, read_learner_, weigh
 from flatwater.envs.world import Array, Teacher, World
+from flatwater.nets.policy import absorb_
+from flatwater.nets.student import symlog
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.state import TEACHER, Blocks, Setup
@@ -67,7 +69,7 @@ def build_trainer(setup: Setup, run: Blocks, collector: Collector, stage: Stage,
 
 
 def bind_learning(setup: Setup, run: Blocks) -> Callable[[int], None]:
-    """The update by its number in the round; the first one assesses the block."""
+    """The update by its number in the round; the first one assesses the block, after the last one it is absorbed."""
     config, rollout = setup.config.learner, run.rollout
     weighing = weigh(setup.device)
     update_ = make_update(config, setup.student, run.learner, rollout=rollout, begun=run.begun, weighing=weighing)
@@ -79,6 +81,11 @@ def bind_learning(setup: Setup, run: Blocks) -> Callable[[int], None]:
             weighing.supervision.fill_(config.supervision.at(run.agent_steps))
             weighing.reinforcement.fill_(config.reinforcement.at(run.agent_steps))
         update_(number)
+        if number == config.epochs * config.minibatches - 1 and setup.student.measures:
+            parts = (rollout[name].flatten(0, 1).chunk(config.minibatches) for name in ("obs", "alive"))
+            for obs, alive in zip(*parts, strict=True):  # no more room than an update takes
+                seen = obs[alive & obs.isfinite().all(1)]
+                absorb_(run.learner.statistics, symlog(seen.to(setup.device)))
 
     return learn_
 

@@ -105,7 +105,8 @@ def build_setup(
 
 def student_of(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
     """The network for what a world's agents see and do."""
-    return Student(spaces.obs, actions_of(spaces, device), PADDING, config, device)
+    measures = spaces.measures if config.observations == "stretched" else ()
+    return Student(spaces.obs, actions_of(spaces, device), PADDING, config, device, measures)
 
 
 def actions_of(spaces: Spaces, device: torch.device) -> Actions:

@@ -78,9 +78,8 @@ def build_setup(config: GrowConfig, images: Images, device: torch.device) -> Set
     obs, width = observation_size(config.env, len(net.seeds)), config.policy
     shape = StudentConfig(hidden=width.hidden, memory=width.memory)
     lowered = config.learner.autocast == "bf16"
-    return Setup(
-        config, Student((obs,), actions, PADDING, shape, device, statistics=True, lowered=lowered), net, device
-    )
+    student = Student((obs,), actions, PADDING, shape, device, tuple(range(obs)), deviations=True, lowered=lowered)
+    return Setup(config, student, net, device)
 
 
 def host_columns(setup: Setup) -> dict[str, Column]:
