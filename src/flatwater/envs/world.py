@@ -192,7 +192,7 @@ def described(spaces: Spaces) -> str:
     seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
     done = _listed(spaces.actions)
     if spaces.bounds is not None:
-        done = f"actions of {len(spaces.actions)} numbers"
+        done = f"actions of {len(spaces.actions)} number{'s' if len(spaces.actions) > 1 else ''}"
     elif spaces.choices is not None:
         done = f"actions of {len(spaces.choices)} choices ({_few(map(str, spaces.choices))})"
     done += " with masks" if spaces.masked else ""
