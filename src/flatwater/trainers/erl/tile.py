@@ -25,8 +25,8 @@ from flatwater.trainers.erl.play import Explore, Moment, Slices, draw_slices, sl
 from flatwater.trainers.erl.setup import Setup
 from flatwater.trainers.erl.state import JUDGED, TRAINING, Erl
 
-JUDGING = "validation slices"
-"""The name of the stream that these are drawn from."""
+JUDGING = "walk-forward slices"
+"""The name of the stream that these are drawn from. By another name it draws others, and no run goes on bit for bit."""
 
 
 @dataclass(frozen=True)
