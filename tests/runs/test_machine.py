@@ -1,15 +1,18 @@
 """What becomes of freed memory. In processes of their own: the settings are the process's."""
 
+import gc
 import json
 import os
 import platform
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 
 from flatwater.cli.main import main
+from flatwater.runs.machine import frozen
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 
@@ -57,6 +60,24 @@ def test_what_only_a_cycle_holds_is_released_too() -> None:
     freed, released = freed_and_released("keep", "cycle")
     assert freed > 60 * MEGABYTE
     assert released < 4 * MEGABYTE
+
+
+class Older:
+    """Made before a run, and held by itself alone."""
+
+    itself: "Older"
+
+
+def test_a_program_is_collected_again_when_its_run_has_ended() -> None:
+    """A run that ends in an error is held by a cycle that is older than it, such as one of `pytest.raises`."""
+    older = Older()
+    older.itself, seen = older, weakref.ref(older)
+    with frozen():
+        del older
+        gc.collect()
+        assert seen() is not None
+    gc.collect()
+    assert seen() is None
 
 
 def test_a_run_whose_threads_wait_says_so(

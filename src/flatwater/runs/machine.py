@@ -4,6 +4,8 @@ import ctypes
 import gc
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -66,15 +68,26 @@ def keep_freed_memory() -> None:
 
     glibc maps and unmaps every block above 32 MiB anew, and its pages are zeroed at each use: a third of an update's
     CPU time on 669 columns. What is kept is at most one phase's peak; `release_freed_memory` gives it back.
-    What is alive now (modules, the run itself) is taken out of the garbage collector's sight, which makes a collection
-    after each round cheap.
     """
-    gc.collect()
-    gc.freeze()
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_MAX, 0)
         libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+@contextmanager
+def frozen() -> Iterator[None]:
+    """Take what is alive now (modules, the run itself) out of the garbage collector's sight while a run trains.
+
+    That makes a collection after each round cheap. At the end all is in sight again: also what the program itself had
+    frozen, as Python does not say which objects these are.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def release_freed_memory() -> None:

@@ -23,7 +23,7 @@ from flatwater.rundir.events import Listener, RunLog, Voice
 from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
 from flatwater.runs.event_command import EventCommand, check_command
 from flatwater.runs.fingerprint import changes, facts, versions
-from flatwater.runs.machine import keep_freed_memory, use_threads
+from flatwater.runs.machine import frozen, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.profiling import check_profiled
 from flatwater.runs.recorder import Round, build_watcher
@@ -268,6 +268,7 @@ def train(
     tell_of_start(composed, folder, voice, first=first)
     keep_freed_memory()
     with (
+        frozen(),
         stop_on_signals(console) as stop,
         ConsoleTable(config.rounds, console, layout, done=trainer.progress.round) as table,
     ):
