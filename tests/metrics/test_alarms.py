@@ -119,7 +119,7 @@ def test_more_than_the_formula_on_the_wire_is_told_with_why() -> None:
     exchange = {"moved": 3 << 20, "formula": 2 << 20, "lost": 2}
     (alarm,) = above_formula(4, exchange)
     assert (alarm.kind, alarm.round) == ("wire", 4)
-    assert "3.00 MiB of numbers went to workers and came back, not 2.00 MiB. 2 were lost" in alarm.message
-    assert "None was lost" in above_formula(4, exchange | {"lost": 0})[0].message
+    assert "3.00 MiB of numbers went to workers and came back, not 2.00 MiB. Workers lost: 2" in alarm.message
+    assert "No worker was lost" in above_formula(4, exchange | {"lost": 0})[0].message
     for fine in ({}, exchange | {"moved": 2 << 20}, {"moved": 3 << 20, "formula": 2 << 20}):
         assert above_formula(4, fine) == []

@@ -147,7 +147,7 @@ class Export:
         from flatwater.terminal import say, terminal
 
         if self.to.suffix not in FORMS:
-            raise ConfigError(f"--to {self.to}: the name must end in {', '.join(FORMS)}. Name such a file.")
+            raise ConfigError(f"--to {self.to}: the name must end in {' or '.join(FORMS)}. Name such a file.")
         check_output("--to", self.to)
         with terminal(errors=True).status("reading the run and exporting what it has trained …"):
             difference = export(self.run, self.to)

@@ -67,7 +67,7 @@ def show_result(result: dict[str, Any], console: Console) -> None:
     console.print(f"\n{recipe.title.format(**result)}", markup=False, highlight=False, style="italic", soft_wrap=True)
     console.print(table)
     if others:
-        console.print(f"In the report and in result.json besides: {', '.join(others)}.", style="dim")
+        console.print(f"Also in the report and in result.json: {', '.join(others)}.", style="dim")
     if verdict := result.get("verdict"):
         console.print(verdict)
     console.print(f"Note: {result['note']}.", style="dim")

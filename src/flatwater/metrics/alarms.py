@@ -206,9 +206,9 @@ def above_formula(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
         return []
     moved, formula = format_bytes(exchange["moved"]), format_bytes(exchange["formula"])
     why = (
-        f"{exchange['lost']} were lost, and others told what those knew: look at their machines."
+        f"Workers lost: {exchange['lost']}. New ones were sent the state of these: look at their machines."
         if exchange["lost"]
-        else "None was lost. A checkpoint within the round (SIGUSR2) takes more; the formula misses anything else."
+        else "No worker was lost. A checkpoint within the round (SIGUSR2) takes more; the formula misses anything else."
     )
     return [Alarm("wire", "workers", f"{moved} of numbers went to workers and came back, not {formula}. {why}", round)]
 

@@ -96,7 +96,7 @@ def export(policy: Policy, file: Path) -> float:
         RunError: the difference is too large, or the file cannot be written.
     """
     if file.suffix not in FORMS:
-        raise ConfigError(f"{file}: the name must end in {', '.join(FORMS)}. Name such a file.")
+        raise ConfigError(f"{file}: the name must end in {' or '.join(FORMS)}. Name such a file.")
     taken = policy.portable()
     with torch.no_grad(), _quiet():
         content, again = FORMS[file.suffix](taken)

@@ -188,10 +188,10 @@ def _splits(trader: "Trader", panel: Panel) -> Splits:
 def _note(shares: Mapping[str, int], settlement: int) -> str:
     """How far the result can be trusted, and what the last days are."""
     words = {
-        "training": "were learnt from: what was earned on them says nothing",
-        "validation": "are those that the champion was chosen on: expect less elsewhere",
-        "holdout": "are the run's holdout",
-        "newer": "are newer than all that the run has had",
+        "training": "of the training, so that what was earned on them says nothing",
+        "validation": "of the validation, on which the champion was chosen: expect less elsewhere",
+        "holdout": "of the run's holdout",
+        "newer": "newer than all of the run",
     }
-    parts = [f"{count} of the days {words[name]}" for name, count in shares.items() if count]
+    parts = [f"{count} day{'s' if count > 1 else ''} {words[name]}" for name, count in shares.items() if count]
     return f"{'; '.join(parts)}; on the last {settlement} nothing is bought, and what is open at the end is sold"

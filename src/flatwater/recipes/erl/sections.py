@@ -158,8 +158,8 @@ def course_chart(run: RunRecords) -> Chart:
     marks.append(Dots(name="new champion", x=x, y=y, colour="--champion"))
     return Chart(
         title="Fitness and validation",
-        reading="Points of reward. Fitness is played on training days with noise, validation on validation days "
-        "without. Each generation draws other days, so single values jump; look at the trend. A dot is a new champion.",
+        reading="Points of reward. Fitness is of training days, validation of validation days, where no noise is "
+        "added. Each generation draws other days, so single values jump; look at the trend. A dot is a new champion.",
         marks=marks,
         x=round_axis(rounds, run.recipe.layout.round),
         y=Axis(span=robust_range(metrics), zero=True),
