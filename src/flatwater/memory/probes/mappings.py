@@ -3,13 +3,12 @@
 import ctypes
 import functools
 import mmap
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from flatwater.memory.probes.bound import names_in, process_id, read_file
+from flatwater.memory.probes.bound import monotonic, names_in, process_id, read_file
 from flatwater.memory.probes.proc import below, counters_of
 
 T = TypeVar("T")
@@ -82,16 +81,19 @@ class Seldom(Generic[T]):
     read: Callable[[], T]
     share: float
     """Of the time."""
+    cheap: float = 0.0
+    """Seconds up to which a reading may be repeated at any time."""
     due: float = 0.0
     last: T | None = None
 
     def now_(self) -> T:
         """The last reading."""
-        began = time.monotonic()
+        began = monotonic()
         if self.last is None or began >= self.due:
             self.last = self.read()
-            ended = time.monotonic()
-            self.due = ended + (ended - began) / self.share
+            ended = monotonic()
+            took = ended - began
+            self.due = ended + took / self.share if took > self.cheap else ended
         return self.last
 
 

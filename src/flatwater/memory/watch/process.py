@@ -17,11 +17,12 @@ from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
 from flatwater.memory.objects.census import Census
 from flatwater.memory.objects.roots import Roots
+from flatwater.memory.probes.allocator import totals
 from flatwater.memory.probes.bound import monotonic, process_seconds, thread_seconds, wall_time
 from flatwater.memory.probes.collector import Collector, Teeth
 from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.probes.limit import limits
-from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.probes.mappings import Seldom, footprint
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.series.slope import Slope
@@ -46,7 +47,7 @@ from flatwater.memory.watch.measured import Marks, held_in, mark_
 from flatwater.memory.watch.outcome import outcome_of, with_roots, without_reached
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import Pages, find_
-from flatwater.memory.watch.reading import Allocator, Rates, has_returned, read_now
+from flatwater.memory.watch.reading import ALLOCATOR, SLOW, Rates, has_returned, read_now
 from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
@@ -113,7 +114,7 @@ class ProcessWatch:
         self._rows: list[Row] = []
         self._since: dict[str, int] = {}
         self._pages, self._workers, self._marks = Pages(), Workers(), Marks()
-        self._allocator = Allocator()
+        self._allocator = Seldom(totals, ALLOCATOR, cheap=SLOW)
         self._unread: Mapping[str, int] = {}
         self._searched = self._own = self._thread = 0
         self._late_rows = 0

@@ -5,10 +5,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from flatwater.memory.probes.allocator import Totals, totals
-from flatwater.memory.probes.bound import monotonic, process_seconds
+from flatwater.memory.probes.allocator import Totals
+from flatwater.memory.probes.bound import process_seconds
 from flatwater.memory.probes.fork import not_to_fork_beside
-from flatwater.memory.probes.mappings import footprint
+from flatwater.memory.probes.mappings import Seldom, footprint
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.watch.books import Row, settled
 from flatwater.memory.watch.pace import REGULAR
@@ -28,24 +28,6 @@ SLOW = 0.02
 """Seconds from which on an answer of the allocator is dear, ..."""
 ALLOCATOR = 0.02
 """... so that it is asked again when it is that part of the time."""
-
-
-class Allocator:
-    """What the allocator holds, asked at each reading unless that takes too long: then the last answer stands."""
-
-    def __init__(self) -> None:
-        """Ask nothing yet."""
-        self._known: Totals | None = None
-        self._due = 0.0
-
-    def now(self) -> Totals | None:
-        """Its totals; None where it does not tell."""
-        began = monotonic()
-        if began >= self._due:
-            self._known = totals()
-            took = monotonic() - began
-            self._due = began + took / ALLOCATOR if took > SLOW else 0.0
-        return self._known
 
 
 class Rates:
@@ -74,7 +56,7 @@ class Rates:
 
 
 def read_now(
-    clock: int, allocator: Allocator, pages: Pages, *, limit: int | None, rates: Mapping[str, float]
+    clock: int, allocator: Seldom[Totals | None], pages: Pages, *, limit: int | None, rates: Mapping[str, float]
 ) -> Reading:
     """The process as it is.
 
@@ -85,7 +67,7 @@ def read_now(
         limit: bytes at which the process must stop.
         rates: boundaries per CPU second.
     """
-    now, used = footprint(), allocator.now()
+    now, used = footprint(), allocator.now_()
     return Reading(
         step=clock,
         resident=now.resident,
