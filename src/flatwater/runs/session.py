@@ -263,14 +263,13 @@ def train(
         profile: rounds that are recorded with torch's profiler.
     """
     trainer, config, plan, console = composed.trainer, composed.config, composed.plan, voice.console
-    layout = find_recipe(config.trainer).layout
     write_object(folder.plan, json.dumps(plan.to_json(), indent=1).encode() + b"\n")
     tell_of_start(composed, folder, voice, first=first)
     keep_freed_memory()
     with (
         frozen(),
         stop_on_signals(console) as stop,
-        ConsoleTable(config.rounds, console, layout, done=trainer.progress.round) as table,
+        ConsoleTable(config.rounds, console, find_recipe(config.trainer).layout, done=trainer.progress.round) as table,
     ):
         watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, on_round=on_round)
         try:
