@@ -75,6 +75,17 @@ def listen() -> Iterator[Listen]:
         collector.close()
 
 
+def test_readings_leave_nothing_to_collect(listen: Listen) -> None:
+    """A program that collects until nothing is left comes to an end."""
+    while gc.collect():  # what was there before
+        pass
+    listen(used)
+    gc.collect()
+    for _ in range(3):
+        time.sleep(0.3)  # else the next one is not read
+        assert gc.collect() == 0
+
+
 def collect_rested(collector: Collector) -> None:
     """Collect when a reading is due again: a test cannot wait for as long as a slow machine needs."""
     collector._due = 0.0

@@ -138,13 +138,14 @@ def present_pages(address: int, size: int) -> bytes | None:
         return b""
     first = address // mmap.PAGESIZE * mmap.PAGESIZE
     pages = -(-(address + size - first) // mmap.PAGESIZE)
-    present, told = (ctypes.c_ubyte * min(pages, _AT_ONCE))(), []
+    present, told = bytearray(min(pages, _AT_ONCE)), []
+    into = ctypes.byref(ctypes.c_ubyte.from_buffer(present))  # an array of ctypes is a class of its own: cyclic garbage
     for page in range(0, pages, _AT_ONCE):
         asked = min(_AT_ONCE, pages - page)
         begin = ctypes.c_void_p(first + page * mmap.PAGESIZE)
-        if _mincore()(begin, ctypes.c_size_t(asked * mmap.PAGESIZE), present):
+        if _mincore()(begin, ctypes.c_size_t(asked * mmap.PAGESIZE), into):
             return None
-        told.append(bytes(memoryview(present)[:asked]).translate(_LOWEST_BIT))
+        told.append(present[:asked].translate(_LOWEST_BIT))
     return b"".join(told)
 
 
