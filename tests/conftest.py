@@ -1,12 +1,15 @@
 """What holds for all tests: one torch thread, because the workers share the cores, and no clock in property tests.
 
-No thread that outlives its test, either: a leak finder in the same process would see what it gathers.
+No thread that outlives its test, either: a leak finder in the same process would see what it gathers. And no listener
+of the collector's: it acts in every later test.
 """
 
 import gc
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -27,3 +30,28 @@ def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of collections: 600,000 objects, a third of a second each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _no_listener_outlives_its_test() -> Iterator[None]:
+    before = {id(callback) for callback in gc.callbacks}
+    yield
+    assert [callback for callback in gc.callbacks if id(callback) not in before] == []
+
+
+class _Failures:
+    """Tells of each failure when it happens: of a run that is cut off nothing else is seen."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            seed = self._config.getoption("randomly_seed", None)
+            reason = (report.longreprtext.strip().splitlines() or [""])[-1]
+            self._config.get_terminal_writer().line(f"\n{report.nodeid} ({report.when}, seed {seed}): {reason}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Failures(config))
