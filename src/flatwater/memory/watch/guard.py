@@ -29,6 +29,8 @@ class Guard:
         """Where the watch is at work."""
         self.faults: list[str] = []
         """Sentences about what went wrong: one, or a second where the end of the watch failed as well."""
+        self.undo: Callable[[], object] | None = None
+        """What takes back, after a fault, what the watch has changed in the program: its tracer, its callbacks."""
         self._tell = told
         self._program = frozenset(program)
 
@@ -52,6 +54,15 @@ class Guard:
 
     def _end(self, fault: Exception) -> None:
         self.over = True
+        self._note(fault)
+        undo, self.undo = self.undo, None
+        if undo is not None:
+            try:
+                undo()
+            except Exception as another:  # noqa: BLE001  (as above)
+                self._note(another)
+
+    def _note(self, fault: Exception) -> None:
         sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_place(fault.__traceback__)})"
         if sentence in self.faults:
             return

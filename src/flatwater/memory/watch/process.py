@@ -107,6 +107,7 @@ class ProcessWatch:
         self._began_cpu = process_seconds()
         self._spooled = self._read_at = self._cost_seconds = 0.0
         self._begin()
+        self._guard.undo = self.let_go
 
     def _begin(self) -> None:
         """Start with empty books, keeping the counts."""
@@ -425,20 +426,22 @@ class ProcessWatch:
             return
         self._closed = True
         self._due = self._late = float("inf")
-        found = self.conclude(alive=False) if conclude and self._rows else self.findings()
-        self._monitor.close()
-        self._hear_no_more()
+        try:
+            found = self.conclude(alive=False) if conclude and self._rows else self.findings()
+        finally:
+            self.let_go()
         if self._spool is not None:
             write_spool(self._spool, self.summary(found) | {"ended": True})
 
-    def abandon(self) -> None:
-        """In a forked child: stop at once and write nothing."""
+    def let_go(self) -> None:
+        """Stop at once, and leave nothing in the program: no tracer, no listener of the collector's."""
         self._closed = True
         self._due = self._late = float("inf")
-        self._spool = None
         self._monitor.close()
-        self._hear_no_more()
-
-    def _hear_no_more(self) -> None:
         if self._collector is not None:
             self._collector.close()
+
+    def abandon(self) -> None:
+        """In a forked child: stop at once and write nothing."""
+        self._spool = None
+        self.let_go()
