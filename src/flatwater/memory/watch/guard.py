@@ -57,10 +57,7 @@ class Guard:
         self._note(fault)
         undo, self.undo = self.undo, None
         if undo is not None:
-            try:
-                undo()
-            except Exception as another:  # noqa: BLE001  (as above)
-                self._note(another)
+            self.ask(None, undo)
 
     def _note(self, fault: Exception) -> None:
         sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_place(fault.__traceback__)})"
