@@ -12,6 +12,7 @@ from flatwater.memory.objects.roots import Roots
 from flatwater.memory.thresholds import SHIPPED
 
 Load = Callable[[str], ModuleType]
+FOUND_AT = 100 << 20
 LOOKS = SHIPPED.owning.emptied_looks
 SOURCE = """
     TRACE, TABLES = [], [{}]
@@ -36,7 +37,7 @@ def levels(program: ModuleType) -> Levels:
     before = take_census(Roots()).forget()
     program.fill(40)
     followed = Levels()
-    followed.follow(find_owners(before, take_census(Roots())))
+    followed.follow(find_owners(before, take_census(Roots())), FOUND_AT)
     return followed
 
 
@@ -70,6 +71,16 @@ def test_a_floor_that_rises_is_told_after_a_while(levels: Levels, program: Modul
     assert levels.refilled == {"train.TRACE"}
     see(levels, program, *(60 + 5 * n - 10 * (n % 2) for n in range(LOOKS)))
     assert levels.refilled == set()
+
+
+def test_what_is_emptied_is_no_cause_where_it_is_small_beside_what_came(levels: Levels, program: ModuleType) -> None:
+    see(levels, program, 80, 12)
+    assert levels.cleared(FOUND_AT + (10 << 20)) == set()  # it may be the end of the program
+    see(levels, program, 48)
+    fullest = 80 * 1000
+    assert levels.cleared(FOUND_AT + fullest) == set(), "it may have that more each time"
+    assert levels.cleared(FOUND_AT + 10 * fullest) == {"train.TRACE"}
+    assert levels.cleared(FOUND_AT - fullest) == set()
 
 
 def test_items_of_a_list_are_many_containers_and_are_not_followed(levels: Levels) -> None:

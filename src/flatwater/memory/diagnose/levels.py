@@ -23,6 +23,9 @@ class _Level:
     kind: str
     most: int
     """The greatest length that was seen."""
+    item_bytes: float
+    resident: int
+    """Of the process, when it was found."""
     low: bool = False
     """Whether it was seen emptied, and not full again since."""
     refilled: bool = False
@@ -39,17 +42,33 @@ class Levels:
         """Look at nothing yet."""
         self._levels: dict[str, _Level] = {}
 
-    def follow(self, owners: Iterable[Owner]) -> None:
-        """Look at these from now on, as far as each is one container that grows by single items."""
+    def follow(self, owners: Iterable[Owner], resident: int) -> None:
+        """Look at these from now on, as far as each is one container that grows by single items.
+
+        Args:
+            owners: what was found.
+            resident: bytes of the process.
+        """
         for owner in owners:
             if owner.kind in ITEMISED and "[*]" not in owner.way and owner.holding.instances == 1:
-                level = self._levels.setdefault(owner.path, _Level(owner.way, owner.kind, owner.length))
+                each = owner.holding.bytes / max(1, owner.length)
+                level = self._levels.setdefault(owner.path, _Level(owner.way, owner.kind, owner.length, each, resident))
                 level.most = max(level.most, owner.length)
 
     @property
     def refilled(self) -> set[str]:
         """Paths of those that were emptied and filled again, and go on so: a floor may rise more slowly."""
         return {path for path, level in self._levels.items() if level.refilled and level.looks <= OWNING.emptied_looks}
+
+    def cleared(self, resident: int) -> set[str]:
+        """Paths of those that are no cause either: at their fullest they were a small part of what has come since.
+
+        Args:
+            resident: bytes of the process now.
+        """
+        open_ = 1 - OWNING.explained
+        seen = {path: self._levels[path] for path in self.refilled}
+        return {at for at, one in seen.items() if one.most * one.item_bytes < open_ * (resident - one.resident)}
 
     @property
     def any(self) -> bool:

@@ -143,7 +143,7 @@ class Monitor:
         if self._last is not None and reading.step <= self._last.step:
             return []
         self._last, self._may_trace = reading, trace
-        self.censuses.seconds = seconds if self._room(reading) else inf
+        self.censuses.seconds = seconds if reading.room else inf
         if not self.tracing:
             # Tracing takes memory and time itself: such a reading says nothing of the program.
             self._record.add(reading)
@@ -161,7 +161,7 @@ class Monitor:
     def _go_on(self, reading: Reading) -> None:
         """Follow the table from this reading until an action answers with no event."""
         if self.state not in {State.BEGINNING, State.WATCHING, State.COUNTING}:
-            drifts, self._slope = drift_of(self._record, self._found, reading)
+            drifts, self._slope = drift_of(self._record, self._standing, reading)
             self._case.proven = self._case.proven or drifts  # a tracer's own memory may hide it at the next look
         event: Event | None = Event.READING
         while event is not None:
@@ -197,7 +197,7 @@ class Monitor:
         if self.state is not State.WATCHING:
             self._news += self._case.found
         self._known()
-        if self._open or self.investigating:
+        if self._open or self.investigating or self.cleared:
             self._news += self._rest_of(self._last)
             self._known()
 
@@ -240,7 +240,7 @@ class Monitor:
         leave_(case)
         if garbage is None:
             return []
-        waits = garbage.waits(self._swing())
+        waits = garbage.waits(self._record.swing)
         if waits and garbage.bytes >= DRIFT.least_bytes:
             self.waiting = garbage
         if waits or garbage.bytes < CASE.garbage * open_bytes:
@@ -290,10 +290,10 @@ class Monitor:
         """Stay as it is until the next reading."""
 
     def _notice(self, reading: Reading) -> Event | None:
-        if self._open and self._rest_of(reading):
+        if (self._open or self.cleared) and self._rest_of(reading):
             return Event.UNTOLD
         self._quiet -= 1
-        if self._quiet < 0 and suspicious(self._record, self._found, reading):
+        if self._quiet < 0 and suspicious(self._record, self._standing, reading):
             self._case = Investigation(self._lines, libraries=lengths(self._roots))
             return Event.SUSPICION
         return None
@@ -312,18 +312,15 @@ class Monitor:
         return None
 
     def _await_line(self, reading: Reading) -> Event | None:
-        if (
-            self.tracing
-            and self._room(reading)
-            and (held_(self._case) or waits_(self._case, self._tracer, self.censuses.roots))
-        ):
+        case, roots = self._case, self.censuses.roots
+        if self.tracing and reading.room and (held_(case) or waits_(case, self._tracer, roots)):
             return None
         return Event.DUE
 
     def _ask(self, reading: Reading) -> Event | None:
         case = self._case
         if case.search is not None and case.search.ended():
-            case.seen = case.seen + garbage_(case, self._slope, self._growth(reading), self._swing())
+            case.seen = case.seen + garbage_(case, self._slope, self._growth(reading), self._record.swing)
             return Event.LOOKED
         return Event.DUE if case.looks < most_looks(self._record) else None
 
@@ -339,7 +336,7 @@ class Monitor:
             return None
         case.looks += 1
         case.seen = found
-        if not case.proven or self._explains(found) or not self._room(reading):
+        if not case.proven or self._explains(found) or not reading.room:
             return self._seen()
         return Event.UNEXPLAINED
 
@@ -386,7 +383,7 @@ class Monitor:
         case.traced += case.grew  # nothing was made in the others
         uncounted = case.seen[0].owner == CYCLIC or case.traced_owner is not None  # no census is needed for it
         quick = uncounted or self.censuses.took <= CASE.longest_traced
-        if not quick or self._tracer is None or not self._may_trace or not self._room(reading):
+        if not quick or self._tracer is None or not self._may_trace or not reading.room:
             return Event.REFUSED
         # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
         self._tracer.start(tensors=case.tensors or again, objects=not case.tensors or again)
@@ -420,7 +417,7 @@ class Monitor:
 
     def _await_rise(self, reading: Reading) -> Event | None:
         over = self._following is None or self._following.is_over()
-        return Event.DUE if over or not self._room(reading) else None
+        return Event.DUE if over or not reading.room else None
 
     def _tell_line(self, _reading: Reading) -> None:
         if self._following is not None:
@@ -445,22 +442,15 @@ class Monitor:
 
     def _rest_of(self, reading: Reading) -> list[Finding]:
         """Native growth, as far as nothing that is known explains it: the record goes on when an investigation ends."""
-        held = (found for found in self._found.values() if found.holders or found.verdict in {"native", "leak"})
+        held = (found for found in self._standing.values() if found.holders or found.verdict in {"native", "leak"})
         known = sum(found.bytes_per_step for found in held)
         return native(self._record, reading, self._growth(reading), known)
 
-    def _swing(self) -> float:
-        """Bytes between the most and the least that nothing accounts for."""
-        values = self._record.unaccounted.values
-        return max(values) - min(values)
-
     def _explains(self, found: Sequence[Finding]) -> bool:
         """Whether findings have most of the growth, which is no surer than its interval."""
-        return sum(finding.bytes_per_step for finding in found) >= OWNING.explained * self._slope.low
-
-    @staticmethod
-    def _room(reading: Reading) -> bool:
-        return reading.limit is None or reading.limit - reading.resident >= CASE.headroom * reading.limit
+        cleared = self.cleared
+        known = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
+        return known >= OWNING.explained * self._slope.low
 
     def _untrace(self) -> None:
         if self._tracer is not None:
@@ -479,10 +469,21 @@ class Monitor:
             owners = [*find_handles(case.before, taken[1], missing), *owners]
         if owners and case is not self._first:
             remember_(case, owners[0])
-            self.levels.follow(owners)
+            self.levels.follow(owners, growth.resident)
         return judged_(case, self._tracer, owners, growth=growth, drift=slope)
 
     # --- what is known ---
+
+    @property
+    def cleared(self) -> set[str]:
+        """Paths that are emptied again and again, and explain nothing of what comes."""
+        return set() if self._last is None else self.levels.cleared(self._last.resident)
+
+    @property
+    def _standing(self) -> dict[str, Finding]:
+        """What was found, as far as it explains growth."""
+        cleared = self.cleared
+        return {owner: found for owner, found in self._found.items() if owner not in cleared}
 
     def _counted(self, step: int, census: Census) -> None:
         self._found = {owner: recounted(found, census) for owner, found in self._found.items()}

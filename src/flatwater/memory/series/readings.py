@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from flatwater.memory.series.slope import Series, Slope, robust_slope, thinned
 from flatwater.memory.thresholds import SHIPPED
 
-DRIFT = SHIPPED.drift
+CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 
 SOON = 20
 """Readings that are all judged; after that each series is judged at every fourth, in turn."""
@@ -48,6 +48,11 @@ class Reading:
     def material(self) -> float:
         """Bytes that a rise must reach to be told."""
         return max(DRIFT.least_bytes, DRIFT.least_share * self.resident)
+
+    @property
+    def room(self) -> bool:
+        """Whether the limit is far enough for an investigation."""
+        return self.limit is None or self.limit - self.resident >= CASE.headroom * self.limit
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,11 @@ class Record:
     def due(self, turn: int) -> bool:
         """Whether a series is to be judged now; long ones take turns, as nothing much changes from one reading on."""
         return self.readings <= SOON or self.readings % TURNS == turn % TURNS
+
+    @property
+    def swing(self) -> float:
+        """Bytes between the most and the least that nothing accounts for."""
+        return max(self.unaccounted.values) - min(self.unaccounted.values)
 
     def growth(self, reading: Reading, unit: str) -> Growth:
         """How the whole process grows now."""

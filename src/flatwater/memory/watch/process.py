@@ -331,7 +331,7 @@ class ProcessWatch:
         known = self.findings()
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
         unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few
-        unsure = unsure or bool(self._monitor.levels.refilled)
+        unsure = unsure or self._monitor.levels.refilled > self._monitor.cleared
         if not known and not unsure and len(self._rows) >= REGULAR and still_grows(self._rows):
             found = mostly_held(self._monitor.conclude(), self._rows)
             known = [self._for_people(each) for each in found]
