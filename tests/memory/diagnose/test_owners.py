@@ -126,6 +126,29 @@ def test_figures_that_are_never_closed(load: Load) -> None:
     assert 100_000 * 4 < owner.bytes_grown < 2_000_000 * 4
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "item"),
+    [
+        ("(f'{n:0600d}', n)", "True", "tuple of 2 items"),
+        ("f'{n:0200d}'", "n", "str"),
+        ("n", "f'{n:0200d}'", "str"),
+        ("n", "None", "int"),
+        ("f'{n:0200d}'", "[n]", "list of 1 items"),
+    ],
+)
+def test_entries_of_a_dict_are_told_by_what_is_large_in_them(load: Load, key: str, value: str, item: str) -> None:
+    owner = the_owner(
+        load(f"""
+            SEEN = {{}}
+            def turn():
+                for n in range(len(SEEN), len(SEEN) + 2000):
+                    SEEN[{key}] = {value}
+        """)
+    )
+    assert owner.path == "train.SEEN"
+    assert owner.what == f"30000 × {item}"
+
+
 def test_a_replay_that_is_still_filling(load: Load) -> None:
     """Bounded: it ends at its capacity, and consecutive windows share all rows but one."""
     owner = the_owner(

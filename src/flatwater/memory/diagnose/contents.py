@@ -61,12 +61,19 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
     if issubclass(type(container), deque):
         return [deque.__getitem__(container, i) for i in range(-min(count, deque.__len__(container)), 0)]
     if issubclass(type(container), dict):
-        return list(islice(reversed(dict.values(container)), count))[::-1]
+        return [_entry(*each) for each in islice(reversed(dict.items(container)), count)][::-1]
     if kind == "cache":
         return [_heavier(key, result) for key, result in cached(container)[-count:]]
     inside = look(container, _fresh_walk(sys.maxsize))
     held = [part for name, part in inside.parts if name == "[*]"] or [part for _, part in inside.parts]
     return held[-count:]
+
+
+def _entry(key: Any, value: Any) -> Any:  # noqa: ANN401
+    """The value, or the key where the value is a number or a flag: of texts that are remembered, the text."""
+    if id(type(value)) not in ATOMS:
+        return value
+    return value if id(type(key)) in ATOMS and key.__sizeof__() <= value.__sizeof__() else key
 
 
 def _heavier(key: Any, result: Any) -> Any:  # noqa: ANN401
