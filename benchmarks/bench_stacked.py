@@ -7,9 +7,9 @@ slows both. Exit status 1 where a ratio falls below what is claimed.
 
     python benchmarks/bench_stacked.py [--compile] [--jax] [--threads 2] [--members 16] [--json]
 
-`--jax` instead has all members stacked here, eager and with `--compile` compiled, take turns with the same update as
-one program of JAX (`stacked_in_jax.py`), whose threads are the machine's cores. It claims nothing: it prints medians of
-wall and CPU time.
+`--jax` instead has all members stacked here, eager and with `--compile` compiled, and the same with products in
+bfloat16, take turns with the same update as one program of JAX (`stacked_in_jax.py`) in float32, whose threads are the
+machine's cores. It claims nothing: it prints medians of wall and CPU time.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def one_by_one(hidden: tuple[int, int], batch: Batch) -> Callable[[], None]:
     return turn
 
 
-def stacked(hidden: tuple[int, int], batch: Batch, *, compiled: bool) -> Callable[[], None]:
+def stacked(hidden: tuple[int, int], batch: Batch, *, compiled: bool, bf16: bool = False) -> Callable[[], None]:
     """A turn that updates all members at once."""
     members, batch_size = batch.reward.shape
     config = LearnerConfig(
@@ -110,6 +110,7 @@ def stacked(hidden: tuple[int, int], batch: Batch, *, compiled: bool) -> Callabl
         weight_decay=0.0,
         grad_clip=0.0,
         compile=compiled,
+        autocast="bf16" if bf16 else "off",
         ddpg=DDPGConfig(batch_size=batch_size, gamma=GAMMA, tau=TAU),
     )
     nets = Networks(MLPActor(OBS, ACTION, hidden), MLPCritic(OBS, ACTION, hidden))
@@ -188,10 +189,12 @@ def beside_jax(members: int, networks: list[str], *, compiled: bool) -> None:
         pairs, rates = [(member.actor, member.critic) for member in each], (ACTOR_LR, CRITIC_LR)
         sides: dict[str, Callable[[], object]] = {
             "eager": stacked(hidden, batch, compiled=False),
+            "bf16": stacked(hidden, batch, compiled=False, bf16=True),
             "JAX": stacked_in_jax(pairs, fields, gamma=GAMMA, tau=TAU, rates=rates),
         }
         if compiled:
             sides["compiled"] = stacked(hidden, batch, compiled=True)
+            sides["both"] = stacked(hidden, batch, compiled=True, bf16=True)
         wall, cpu = (take_turns(sides, updates, clock) for clock in (time.perf_counter, time.process_time))
         for side in sides:
             print(f"{name:>10} {size:>6} {side:>10} {1000 * wall[side]:>9.2f} {1000 * cpu[side]:>9.2f}", flush=True)
