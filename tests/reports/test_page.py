@@ -129,6 +129,15 @@ def test_workers_are_held_against_the_plan(run: Path) -> None:
     assert "replay.action +512" in found
 
 
+def test_workers_of_a_cluster_are_added_up_by_machine(run: Path) -> None:
+    worker = {"machine": "first", "private": 300 << 20, "planned": 299 << 20, "proportional": 310 << 20}
+    line = ledger_line(61) | {"exchange": {"workers": [worker, worker, worker | {"machine": "second"}], "stores": 0}}
+    append_line(run / "ledger.jsonl", line)
+    found = seen(run).text
+    assert "first2598.00 MiB600.00 MiB620.00 MiBsecond1299.00 MiB300.00 MiB310.00 MiB" in found.replace("\n", "")
+    assert "The object stores of all machines hold 0 B between two rounds." in found
+
+
 def test_many_owners_have_a_short_table_and_a_long_one(run: Path) -> None:
     plan, line = json.loads((run / "plan.json").read_text()), ledger_line(61)
     more = {f"extra.n{n}": 1000 + n for n in range(40)}

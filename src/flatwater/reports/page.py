@@ -32,7 +32,7 @@ from flatwater.reports.memory_charts import (
     unaccounted_chart,
 )
 from flatwater.reports.records import RunRecords
-from flatwater.rundir.statements import DEPTH, GRAVE, LedgerLine, held_against
+from flatwater.rundir.statements import DEPTH, GRAVE, LedgerLine, WorkerLine, held_against
 from flatwater.units import format_bytes, format_duration, short_bytes
 
 ROUNDS_OF_PACE = 8
@@ -213,6 +213,30 @@ def workers(line: LedgerLine) -> Iterator[Block]:
     ]
     titles = ("worker", "state", "private, planned", "private", "with shared pages in parts", "state not as planned")
     yield Table(titles, rows)
+    yield from by_machine(line)
+
+
+def by_machine(line: LedgerLine) -> Iterator[Block]:
+    """The workers of each machine of a cluster together: a mapped file counts once there, as its readers share it."""
+    machines: dict[str, list[WorkerLine]] = {}
+    for worker in line.workers:
+        machines.setdefault(worker.machine, []).append(worker)
+    if line.stores is None and len(machines) == 1:
+        return
+    rows = [
+        (
+            name,
+            str(len(there)),
+            format_bytes(sum(worker.planned for worker in there)),
+            format_bytes(sum(worker.private for worker in there)),
+            format_bytes(sum(worker.proportional for worker in there)),
+        )
+        for name, there in machines.items()
+    ]
+    yield Table(("machine", "workers", "private, planned", "private", "with shared pages once"), rows)
+    if line.stores is not None:
+        held = format_bytes(line.stores)
+        yield Paragraph(f"The object stores of all machines hold {held} between two rounds.", "calm")
 
 
 def _against(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:

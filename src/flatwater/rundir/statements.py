@@ -70,6 +70,8 @@ class LedgerLine:
     """Resident bytes that the run may take; 0 where the line names none."""
     phases: Mapping[str, Effort]
     workers: Sequence[WorkerLine] = ()
+    stores: int | None = None
+    """Bytes in the object stores of a cluster, each machine's once; None without one."""
 
 
 def line_of(record: Mapping[str, Any], path: Path) -> LedgerLine:
@@ -112,6 +114,7 @@ def _line_of(record: Mapping[str, Any]) -> LedgerLine:
         workers=[
             _worker(_keyed({"worker": each}, "worker")) for each in _keyed(record, "exchange").get("workers") or ()
         ],
+        stores=_maybe(_keyed(record, "exchange"), "stores"),
     )
 
 
