@@ -68,6 +68,11 @@ def settled(rows: Sequence[Row]) -> Sequence[Row]:
     return rows[len(rows) // ENDING.warm_up :]
 
 
+def recent_half(rows: Sequence[Row]) -> Sequence[Row]:
+    """The newer half of the rows, one at least where there is any."""
+    return rows[len(rows) // 2 :]
+
+
 def scale_of(rows: Sequence[Row], unit: str | None = None) -> Scale:
     """What people count in this program: the slowest boundary that is regular, or seconds.
 
