@@ -307,3 +307,27 @@ def test_readings_after_the_main_code_has_returned_are_not_of_its_loop() -> None
     """A pool's waiting jobs are dropped as the program ends, while Python waits for the pool's thread."""
     ran = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout == "True 9 8\n", ran.stderr
+
+
+FREED = """
+import time
+from flatwater.memory.watch.process import ProcessWatch
+
+KEPT = []
+watch = ProcessWatch()
+for _ in range(40):
+    KEPT.append(bytearray(b"1") * 2_000_000)
+    watch.step("update")
+    time.sleep(0.1)
+KEPT.clear()
+watch._due = watch._late = 0.0
+watch.step("update")
+rows = len(watch._rows)
+print([found.owner for found in watch.conclude(alive=False)], rows - len(watch._rows))
+"""
+
+
+def test_what_is_let_go_just_before_the_end_has_grown() -> None:
+    """A reading may fall between the end of a nursery, which frees its channel, and the return of the main code."""
+    ran = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout == "['__main__.KEPT'] 1\n", ran.stderr

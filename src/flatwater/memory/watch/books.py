@@ -210,6 +210,14 @@ def rises(rows: Sequence[Row]) -> bool:
     return late >= max(rows[-1].reading.material / 2, min(ENDING.rising * whole, ENDING.open_bytes))
 
 
+def let_go(rows: Sequence[Row]) -> bool:
+    """Whether the last reading is of an end, at which what grew was freed: it says nothing of the loop before it."""
+    if len(rows) <= ENDING.wait:
+        return False
+    grown = rows[-2].resident - settled(rows)[0].resident
+    return rows[-2].resident - rows[-1].resident >= max(rows[-2].reading.material, ENDING.mostly * grown)
+
+
 def mostly_held(found: list[Finding], rows: Sequence[Row]) -> list[Finding]:
     """The findings, if they have most of the growth since the beginning; else what is known without them."""
     first, last = rows[0], rows[-1]

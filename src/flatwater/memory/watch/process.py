@@ -34,6 +34,7 @@ from flatwater.memory.watch.books import (
     growth,
     growth_of,
     keep_,
+    let_go,
     mostly_held,
     recent_half,
     scale_of,
@@ -339,6 +340,10 @@ class ProcessWatch:
         """
         if 0 < 2 * self._late_rows < len(self._rows):  # it frees what it has as it ends, and waits for its threads
             del self._rows[-self._late_rows :]
+        elif (
+            not alive and self._held() and let_go(self._rows)
+        ):  # as a nursery does with its tasks, before `main` returns
+            del self._rows[-1]
         if not alive:
             self._read_last()
         if alive and self._rows and self._held() and self._monitor.censuses.took <= ENDING.last_census:
