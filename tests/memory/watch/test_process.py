@@ -20,9 +20,9 @@ from flatwater.memory.watch.boundaries import RESTING, TICK_SECONDS
 from flatwater.memory.watch.pace import (
     CREDIT,
     LONGEST,
-    PROGRAM_SHARE,
     QUICK,
     REGULAR,
+    SHARE,
     SLICE,
     Pace,
     put_off_,
@@ -174,7 +174,7 @@ def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: f
         put_off_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
         put_off_(by_clock, now, cost, {"tick": 1}, investigating=False)
         least = by_clock.due - now
-        allowed = least if number < POINTS - 1 else max(least, min(LONGEST, cost / PROGRAM_SHARE / busy))
+        allowed = least if number < POINTS - 1 else max(least, min(LONGEST, cost / SHARE / busy))
         assert isclose(pace.due - now, allowed, rel_tol=1e-6)
     pace.hurry()
     put_off_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
@@ -186,11 +186,12 @@ def test_memory_that_rises_in_a_program_that_rests_is_read_at_once() -> None:
     watch = ProcessWatch()
     watch.tick(1)
     assert watch._pace is not None
-    watch._pace.gap, watch._due, watch._glance_due = 0.0, watch._due + 9000, 0.0
-    watch._late = watch._due
+    watch._due = watch._late = watch._due + 9000
+    watch._glance_due = 0.0
     watch.tick(1)
     assert watch.summary()["readings"] == 1
     kept = bytearray(b"1") * (64 * MIB)
+    watch._glance_due = 0.0
     watch.tick(1)
     readings = watch.summary()["readings"]
     watch.close(conclude=False)

@@ -17,10 +17,8 @@ QUICK_READINGS = 24
 USUAL = 0.2
 """Seconds between later readings, at least."""
 SHARE = 1 / 300
-"""Of the program's time that plain readings may take."""
-PROGRAM_SHARE = 1 / 200
-"""Of the program's own CPU time that they may take while nothing is suspicious: one that sleeps for 95 % of its time
-has little of it. The state on disk, ticks and the first readings take about twice as much again."""
+"""Of the program's time that plain readings may take; while nothing is suspicious, of its own CPU time as well, as one
+that sleeps for 95 % of its time has little of it. With the state on disk and ticks it is about three times that."""
 CREDIT, DEEP_SHARE = 6.0, 1 / 200
 """Seconds, and share of the time since the beginning, that may go into investigations."""
 COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
@@ -141,7 +139,7 @@ def _rest(pace: Pace, now: float, cpu: float) -> float:
     """Seconds to the next reading of a program that is flat: as the clock says, and as its own CPU time allows."""
     if pace.eager:
         return pace.gap
-    allowed = median(pace.recent) / PROGRAM_SHARE * (now - pace.began) / cpu if cpu > 0 else inf
+    allowed = median(pace.recent) / SHARE * (now - pace.began) / cpu if cpu > 0 else inf
     return max(pace.gap, min(LONGEST, allowed))
 
 

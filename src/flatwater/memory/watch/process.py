@@ -54,10 +54,12 @@ from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
 
-COLLECTING, ENDING, FILLING = SHIPPED.collecting, SHIPPED.ending, SHIPPED.filling
+COLLECTING, DRIFT, ENDING, FILLING = SHIPPED.collecting, SHIPPED.drift, SHIPPED.ending, SHIPPED.filling
 
 SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
+GLANCE = 1.0
+"""Seconds between two glances at resident memory alone, at least, while the next reading is further away."""
 HURRIED = 4
 """Ticks after which one is needed at the latest where something was found, and is looked at between two readings."""
 LEVELS = 0.005
@@ -136,7 +138,7 @@ class ProcessWatch:
         """
         hurried = self.boundaries.tick(ticks)
         if self.boundaries.clock(self._unit, ticks=False) < REGULAR:
-            return ticks_until(self._due)
+            return ticks_until(min(self._due, self._glance_due))
         return min(2 * ticks, HURRIED if self._monitor.levels.new else RESTING) if hurried else 1
 
     def _looked(self, kind: str, now: float) -> bool:
@@ -152,7 +154,7 @@ class ProcessWatch:
     def _glance(self, now: float) -> None:
         """Between two readings that a program's own CPU time keeps apart: see whether memory rises."""
         assert self._pace is not None  # noqa: S101  (asked for by the caller)
-        self._glance_due = now + self._pace.gap
+        self._glance_due = now + max(GLANCE, self._pace.gap)
         if footprint().resident >= self._highest:
             self._pace.hurry()
             self._due, self._late = now, now + (self._late - self._due)
@@ -246,8 +248,9 @@ class ProcessWatch:
         quiet = self._monitor.state is State.WATCHING and not self._since and not told["counting"]
         idle_cpu = process_seconds() - self._began_cpu - self._cost_seconds if quiet else None
         put_off_(self._pace, ended, took, self.boundaries.counts, **told, idle_cpu=idle_cpu)
-        self._due, self._glance_due = self._pace.due, ended + self._pace.gap
-        self._highest = max(row.reading.resident for row in recent_half(self._rows)) + reading.material
+        self._due, self._glance_due = self._pace.due, ended + max(GLANCE, self._pace.gap)
+        stair = DRIFT.stair * reading.material
+        self._highest = max((row.reading.resident for row in recent_half(self._rows)), default=0) + stair
         self._late = self._pace.late if self._unit is None else self._due
         self._anchor = self._unit or self._pace.anchor
         self._aside = TICK if self._monitor.censuses.under_way or self._monitor.levels.any else None
