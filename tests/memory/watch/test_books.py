@@ -13,6 +13,7 @@ from flatwater.memory.watch.books import (
     explained_share,
     goes_on,
     keep_,
+    let_go,
     scale_of,
     still_grows,
     without_doubt,
@@ -79,6 +80,16 @@ def test_a_cache_that_is_warm_does_not_grow_any_more() -> None:
     assert not still_grows(rows([100 * MIB] + [124 * MIB] * 10 + [124 * MIB + 8192]))
     assert still_grows(rows([(100 + 2 * i) * MIB for i in range(12)]))
     assert still_grows(rows([100 * MIB] + [(124 + i) * MIB for i in range(11)]))
+
+
+def test_what_is_freed_at_the_very_end_is_told_from_a_swing() -> None:
+    growing = [(100 + 2 * i) * MIB for i in range(20)]
+    assert let_go(rows([*growing, 101 * MIB]))
+    assert not let_go(rows(growing))
+    assert not let_go(rows([*growing, 130 * MIB]))
+    assert not let_go(rows([*growing, 101 * MIB, 101 * MIB]))
+    assert not let_go(rows([100 * MIB] * 20 + [100 * MIB - 8192]))
+    assert not let_go(rows([100 * MIB, 120 * MIB, 90 * MIB]))
 
 
 def test_growth_in_bursts_goes_on_between_them() -> None:

@@ -18,7 +18,7 @@ from flatwater.memory.diagnose.judge import judge_rest
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.watch.books import explained_share
-from flatwater.memory.watch.outcome import Outcome, fails, outcome_of, with_roots, without_reached
+from flatwater.memory.watch.outcome import Outcome, by_size, fails, outcome_of, with_roots, without_reached
 from flatwater.memory.watch.terminal import lines_of
 
 WATCH = "import sys; from flatwater.cli.main import main; sys.exit(main())"
@@ -244,6 +244,31 @@ def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> 
     assert with_roots([early, other], [("train.monitor", 30 * MIB)], series) == [early, other]
     assert with_roots([early], [("train.monitor", 30 * MIB)], series[:1]) == [early]
     assert with_roots([], [], []) == []
+
+
+def test_small_findings_beside_a_large_one_are_one_row() -> None:
+    """A program that compiles with numba: registries of the compiler had 1 % each."""
+    small = [replace(LEAK, owner=f"numba.registry{n}", share=0.01) for n in range(5)]
+    slower = replace(LEAK, owner="step", verdict="slowdown", share=0.0)
+    large = replace(LEAK, owner="train.KEPT", share=0.9)
+    summary: dict[str, Any] = {
+        "unit": "update", "steps": 60, "seconds": 5.0, "readings": 20, "resident_growth_bytes": 90 * MIB,
+        "explained_share": 0.95, "cost": {"cpu_share": 0.0, "bytes": 0}, "unseen": [],
+        "findings": [found.to_json() for found in (large, *small, slower)],
+        "outcome": Outcome("grows", 0, (), ()).to_json(),
+    }  # fmt: skip
+    lines = list(lines_of(summary))
+    row = "and 5 smaller, 5% of the growth together: numba.registry0, numba.registry1, numba.registry2 and 2 more, in"
+    assert " ".join(lines).count("numba.registry") == 3
+    assert row in " ".join(line.strip() for line in lines)
+    assert by_size([large, *small, slower]) == ([large, slower], small)
+    assert by_size([*small, slower]) == ([*small, slower], [])
+
+
+def test_a_small_leak_beside_a_large_buffer_stands_for_itself() -> None:
+    leak = replace(LEAK, share=0.01)
+    buffer = replace(LEAK, owner="train.REPLAY", verdict="filling", share=0.99)
+    assert by_size([buffer, leak]) == ([buffer, leak], [])
 
 
 def test_a_root_that_a_finding_names_is_no_lead() -> None:

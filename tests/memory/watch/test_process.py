@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from math import isclose
 from typing import cast
 
 from hypothesis import given
@@ -13,9 +14,21 @@ from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.diagnose.levels import Levels
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.series.readings import Reading
+from flatwater.memory.series.slope import POINTS
 from flatwater.memory.watch.books import Row
 from flatwater.memory.watch.boundaries import RESTING, TICK_SECONDS
-from flatwater.memory.watch.pace import CREDIT, LONGEST, QUICK, REGULAR, SLICE, Pace, put_off_, share_of, slice_of
+from flatwater.memory.watch.pace import (
+    CREDIT,
+    LONGEST,
+    QUICK,
+    REGULAR,
+    SHARE,
+    SLICE,
+    Pace,
+    put_off_,
+    share_of,
+    slice_of,
+)
 from flatwater.memory.watch.parts import named
 from flatwater.memory.watch.process import ProcessWatch
 
@@ -152,6 +165,39 @@ def test_an_investigation_is_paid_back(costs: list[float], *, investigating: boo
         now = pace.due
 
 
+@given(cost=st.floats(1e-4, 0.1), busy=st.floats(1e-4, 1.0))
+def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: float) -> None:
+    """At the beginning as the clock says; then within their share of what the program takes, or as seldom as may be."""
+    pace, by_clock = Pace(began=0.0), Pace(began=0.0)
+    for number in range(3 * POINTS):
+        now = pace.due
+        put_off_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
+        put_off_(by_clock, now, cost, {"tick": 1}, investigating=False)
+        least = by_clock.due - now
+        allowed = least if number < POINTS - 1 else max(least, min(LONGEST, cost / SHARE / busy))
+        assert isclose(pace.due - now, allowed, rel_tol=1e-6)
+    pace.hurry()
+    put_off_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
+    assert isclose(pace.due, now + pace.gap)
+
+
+def test_memory_that_rises_in_a_program_that_rests_is_read_at_once() -> None:
+    """The next reading is hours away; what is material between two glances brings it here."""
+    watch = ProcessWatch()
+    watch.tick(1)
+    assert watch._pace is not None
+    watch._due = watch._late = watch._due + 9000
+    watch._glance_due = 0.0
+    watch.tick(1)
+    assert watch.summary()["readings"] == 1
+    kept = bytearray(b"1") * (64 * MIB)
+    watch._glance_due = 0.0
+    watch.tick(1)
+    readings = watch.summary()["readings"]
+    watch.close(conclude=False)
+    assert (readings, len(kept)) == (2, 64 * MIB)
+
+
 def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
     pace = Pace(began=0.0)
     assert slice_of(pace, 100.0, 10_000) == SLICE
@@ -262,3 +308,27 @@ def test_readings_after_the_main_code_has_returned_are_not_of_its_loop() -> None
     """A pool's waiting jobs are dropped as the program ends, while Python waits for the pool's thread."""
     ran = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout == "True 9 8\n", ran.stderr
+
+
+FREED = """
+import time
+from flatwater.memory.watch.process import ProcessWatch
+
+KEPT = []
+watch = ProcessWatch()
+for _ in range(40):
+    KEPT.append(bytearray(b"1") * 2_000_000)
+    watch.step("update")
+    time.sleep(0.1)
+KEPT.clear()
+watch._due = watch._late = 0.0
+watch.step("update")
+rows = len(watch._rows)
+print([found.owner for found in watch.conclude(alive=False)], rows - len(watch._rows))
+"""
+
+
+def test_what_is_let_go_just_before_the_end_has_grown() -> None:
+    """A reading may fall between the end of a nursery, which frees its channel, and the return of the main code."""
+    ran = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout == "['__main__.KEPT'] 1\n", ran.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from flatwater.memory.probes.bound import monotonic, names_in, process_id, read_file
-from flatwater.memory.probes.proc import below, counters_of
+from flatwater.memory.probes.proc import below, counters_of, has_children
 
 T = TypeVar("T")
 
@@ -59,6 +59,8 @@ def processes() -> Processes:
 
 def descendants(pid: int | None = None) -> Processes:
     """The sum over the processes below one, this one by default, without itself. As costly as `processes`."""
+    if pid is None and not has_children():
+        return Processes(0, 0, 0)
     return _summed(below(pid))
 
 

@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 
-from flatwater.memory.probes.bound import names_in, process_id, read_text
+from flatwater.memory.probes.bound import names_in, process_id, read_text, system
 
 KIB = 1024
+_ALL = 0x40000000
+"""wait(2), `__WALL`: children of any kind."""
 
 
 def counters_of(path: str) -> dict[str, int]:
@@ -41,6 +43,15 @@ def below(pid: int | None = None) -> list[int]:
     for process in found:
         found += children[process]
     return found[1:]
+
+
+def has_children() -> bool:
+    """Whether this process has any, in a microsecond. Nothing is waited for: one that has ended stays to be asked."""
+    try:
+        system.waitid(system.P_ALL, 0, system.WEXITED | system.WNOHANG | system.WNOWAIT | _ALL)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def stands_still(pid: int) -> bool:

@@ -68,6 +68,11 @@ def settled(rows: Sequence[Row]) -> Sequence[Row]:
     return rows[len(rows) // ENDING.warm_up :]
 
 
+def recent_half(rows: Sequence[Row]) -> Sequence[Row]:
+    """The newer half of the rows, one at least where there is any."""
+    return rows[len(rows) // 2 :]
+
+
 def scale_of(rows: Sequence[Row], unit: str | None = None) -> Scale:
     """What people count in this program: the slowest boundary that is regular, or seconds.
 
@@ -203,6 +208,14 @@ def rises(rows: Sequence[Row]) -> bool:
     late = rows[-1].resident - after[len(after) // 2].resident
     whole = rows[-1].resident - after[0].resident
     return late >= max(rows[-1].reading.material / 2, min(ENDING.rising * whole, ENDING.open_bytes))
+
+
+def let_go(rows: Sequence[Row]) -> bool:
+    """Whether the last reading is of an end, at which what grew was freed: it says nothing of the loop before it."""
+    if len(rows) <= ENDING.wait:
+        return False
+    grown = rows[-2].resident - settled(rows)[0].resident
+    return rows[-2].resident - rows[-1].resident >= max(rows[-2].reading.material, ENDING.mostly * grown)
 
 
 def mostly_held(found: list[Finding], rows: Sequence[Row]) -> list[Finding]:

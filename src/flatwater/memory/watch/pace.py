@@ -6,7 +6,10 @@ that comes by often enough, the anchor. Where none does, any boundary will do.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median
+
+from flatwater.memory.series.slope import POINTS
 
 QUICK = 0.05
 """Seconds between the first readings, so that a program of a few seconds is seen through."""
@@ -14,7 +17,8 @@ QUICK_READINGS = 24
 USUAL = 0.2
 """Seconds between later readings, at least."""
 SHARE = 1 / 300
-"""Of the program's time that plain readings may take."""
+"""Of the program's time that plain readings may take; while nothing is suspicious, of its own CPU time as well, as one
+that sleeps for 95 % of its time has little of it. With the state on disk and ticks it is about three times that."""
 CREDIT, DEEP_SHARE = 6.0, 1 / 200
 """Seconds, and share of the time since the beginning, that may go into investigations."""
 COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
@@ -52,6 +56,14 @@ class Pace:
     recent: list[float] = field(default_factory=list)
     investigated: int = 0
     """Readings since the census that waits for another one."""
+    eager: int = POINTS
+    """Readings still to come that the clock alone paces: until the series are full, and after memory rose."""
+    gap: float = 0.0
+    """Seconds from the last reading to that which the clock alone would ask for."""
+
+    def hurry(self) -> None:
+        """Let the clock alone pace the next readings: memory rose."""
+        self.eager = max(self.eager, QUICK_READINGS)
 
 
 def put_off_(
@@ -63,6 +75,7 @@ def put_off_(
     investigating: bool,
     counting: bool = False,
     tracing: bool = False,
+    idle_cpu: float | None = None,
 ) -> None:
     """Set the time of the next reading.
 
@@ -74,14 +87,17 @@ def put_off_(
         investigating: whether a census waits for another.
         counting: whether a census waits for its next slice.
         tracing: whether allocations are traced: the program is slow until then, so nothing puts that reading off.
+        idle_cpu: the program's own CPU seconds so far, where nothing is suspicious; else None.
     """
+    pace.eager = max(0, pace.eager - 1)
     pace.readings += 1
     pace.spent += took
     pace.investigated = pace.investigated + 1 if investigating else 0
     if not counting:
         pace.recent = [*pace.recent[1 - RECENT :], took]
     gap = INVESTIGATING if tracing else _gap(pace, now, investigating=investigating, counting=counting)
-    pace.due = now + gap
+    pace.gap = gap
+    pace.due = now + (gap if idle_cpu is None else _rest(pace, now, idle_cpu))
     pace.anchor, period = _anchor(counts, now - pace.began, max(2 * gap, USUAL))
     pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
 
@@ -117,6 +133,14 @@ def _gap(pace: Pace, now: float, *, investigating: bool, counting: bool) -> floa
     return min(
         LONGEST, max(least, usual, overdrawn(pace, now, share_of(investigating=investigating, counting=counting)))
     )
+
+
+def _rest(pace: Pace, now: float, cpu: float) -> float:
+    """Seconds to the next reading of a program that is flat: as the clock says, and as its own CPU time allows."""
+    if pace.eager:
+        return pace.gap
+    allowed = median(pace.recent) / SHARE * (now - pace.began) / cpu if cpu > 0 else inf
+    return max(pace.gap, min(LONGEST, allowed))
 
 
 def _anchor(counts: Mapping[str, int], elapsed: float, longest: float) -> tuple[str | None, float]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.judge import CYCLIC, UNEXPLAINED
-from flatwater.memory.diagnose.monitor import Monitor
+from flatwater.memory.diagnose.monitor import Monitor, State
 from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
 from flatwater.memory.objects.census import Census
 from flatwater.memory.objects.roots import Roots
@@ -34,7 +34,9 @@ from flatwater.memory.watch.books import (
     growth,
     growth_of,
     keep_,
+    let_go,
     mostly_held,
+    recent_half,
     scale_of,
     settled,
     still_grows,
@@ -52,10 +54,12 @@ from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
 
-COLLECTING, ENDING, FILLING = SHIPPED.collecting, SHIPPED.ending, SHIPPED.filling
+COLLECTING, DRIFT, ENDING, FILLING = SHIPPED.collecting, SHIPPED.drift, SHIPPED.ending, SHIPPED.filling
 
 SPOOL_EVERY = 2.0
 """Seconds between two states on disk, at most, unless a finding is new."""
+GLANCE = 1.0
+"""Seconds between two glances at resident memory alone, at least, while the next reading is further away."""
 HURRIED = 4
 """Ticks after which one is needed at the latest where something was found, and is looked at between two readings."""
 LEVELS = 0.005
@@ -100,7 +104,9 @@ class ProcessWatch:
         """Of what is done when the collector tells of itself, in any thread: a fault loses this evidence alone."""
         self._collector: Collector | None = None
         """None before the first boundary."""
-        self._due = self._late = self._levels_due = 0.0
+        self._due = self._late = self._levels_due = self._glance_due = 0.0
+        self._highest = 0.0
+        """Resident bytes from which on a program that is flat is read at once."""
         self._anchor: str | None = unit
         self._aside: str | None = None
         """A boundary at which a census goes on that is under way."""
@@ -132,16 +138,26 @@ class ProcessWatch:
         """
         hurried = self.boundaries.tick(ticks)
         if self.boundaries.clock(self._unit, ticks=False) < REGULAR:
-            return ticks_until(self._due)
+            return ticks_until(min(self._due, self._glance_due))
         return min(2 * ticks, HURRIED if self._monitor.levels.new else RESTING) if hurried else 1
 
     def _looked(self, kind: str, now: float) -> bool:
         """Read memory if that is due, and at once where a program that was read in time has come to its own loop."""
         if self._ticking and kind != TICK and self.boundaries.clock(self._unit, ticks=False) >= REGULAR:
             self._due = self._late = 0.0
+        if self._glance_due <= now < self._due and self._pace is not None:
+            self._guard.run(untraced, self._glance, now)
         if due := now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
             self._guard.run(untraced, self._arrive, kind, now)
         return due
+
+    def _glance(self, now: float) -> None:
+        """Between two readings that a program's own CPU time keeps apart: see whether memory rises."""
+        assert self._pace is not None  # noqa: S101  (asked for by the caller)
+        self._glance_due = now + max(GLANCE, self._pace.gap)
+        if footprint().resident >= self._highest:
+            self._pace.hurry()
+            self._due, self._late = now, now + (self._late - self._due)
 
     def _arrive(self, kind: str, now: float) -> None:
         if self._closed or (self._unit is not None and kind != self._unit):
@@ -229,8 +245,12 @@ class ProcessWatch:
             "counting": counting or self._monitor.censuses.under_way,
             "tracing": self._monitor.tracing,
         }
-        put_off_(self._pace, ended, took, self.boundaries.counts, **told)
-        self._due = self._pace.due
+        quiet = self._monitor.state is State.WATCHING and not self._since and not told["counting"]
+        idle_cpu = process_seconds() - self._began_cpu - self._cost_seconds if quiet else None
+        put_off_(self._pace, ended, took, self.boundaries.counts, **told, idle_cpu=idle_cpu)
+        self._due, self._glance_due = self._pace.due, ended + max(GLANCE, self._pace.gap)
+        stair = DRIFT.stair * reading.material
+        self._highest = max((row.reading.resident for row in recent_half(self._rows)), default=0) + stair
         self._late = self._pace.late if self._unit is None else self._due
         self._anchor = self._unit or self._pace.anchor
         self._aside = TICK if self._monitor.censuses.under_way or self._monitor.levels.any else None
@@ -323,6 +343,10 @@ class ProcessWatch:
         """
         if 0 < 2 * self._late_rows < len(self._rows):  # it frees what it has as it ends, and waits for its threads
             del self._rows[-self._late_rows :]
+        elif (
+            not alive and self._held() and let_go(self._rows)
+        ):  # as a nursery does with its tasks, before `main` returns
+            del self._rows[-1]
         if not alive:
             self._read_last()
         if alive and self._rows and self._held() and self._monitor.censuses.took <= ENDING.last_census:
@@ -425,7 +449,7 @@ class ProcessWatch:
         if self._closed:
             return
         self._closed = True
-        self._due = self._late = float("inf")
+        self._due = self._late = self._glance_due = float("inf")
         try:
             found = self.conclude(alive=False) if conclude and self._rows else self.findings()
         finally:
@@ -436,7 +460,7 @@ class ProcessWatch:
     def let_go(self) -> None:
         """Stop at once, and leave nothing in the program: no tracer, no listener of the collector's."""
         self._closed = True
-        self._due = self._late = float("inf")
+        self._due = self._late = self._glance_due = float("inf")
         self._monitor.close()
         if self._collector is not None:
             self._collector.close()

@@ -1,19 +1,21 @@
 """What `flatwater watch` prints when the program has ended: findings in words, at most 100 columns."""
 
 import textwrap
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from math import inf
 from typing import Any
 
 from flatwater.memory.diagnose.finding import LABEL, WIDTH, Finding
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.changes import changes_of
-from flatwater.memory.watch.outcome import Outcome, shares_of
+from flatwater.memory.watch.outcome import Outcome, by_size, shares_of
 from flatwater.units import format_bytes, format_duration
 
 OWNING = SHIPPED.owning
 FEW_SECONDS = 5.0
 """CPU seconds of the watch from which on they are told as a part of the program's."""
+NAMED = 3
+"""Owners of small findings that are named."""
 TOLD_SHARE = 0.02
 """Of the growth, from which on freed memory and files are told apart from the findings."""
 
@@ -35,12 +37,16 @@ def lines_of(
     outcome = Outcome.from_json(summary["outcome"])
     yield from head_of(summary)
     yield from _open(outcome)
-    for finding in findings[: OWNING.told]:
+    foremost, smaller = by_size(findings)
+    for finding in foremost[: OWNING.told]:
         yield ""
         told = (finding.verdict, finding.owner) in before
         yield from [f"{finding.verdict}: {finding.owner}, told above"] if told else finding.tell()
-    if len(findings) > OWNING.told:
-        yield f"{len(findings) - OWNING.told} more are in the JSON"
+    if smaller:
+        yield ""
+        yield from textwrap.wrap(_together(smaller), WIDTH, subsequent_indent="  ")
+    if len(foremost) > OWNING.told:
+        yield f"{len(foremost) - OWNING.told} more are in the JSON"
     if against is not None:
         yield ""
         yield from changes_of(summary, against)
@@ -48,6 +54,14 @@ def lines_of(
         yield ""
     for sentence in summary["unseen"]:
         yield from textwrap.wrap(f"not seen: {sentence}", WIDTH, subsequent_indent=" " * LABEL)
+
+
+def _together(smaller: Sequence[Finding]) -> str:
+    """`and 5 smaller, 4% of the growth together: train.A, train.B, train.C and 2 more, in the JSON`."""
+    share = f"{sum(finding.share for finding in smaller):.0%} of the growth"
+    names = ", ".join(finding.owner for finding in smaller[:NAMED])
+    more = f" and {len(smaller) - NAMED} more, in the JSON" if len(smaller) > NAMED else ""
+    return f"and {len(smaller)} smaller, {share}{' together' if len(smaller) > 1 else ''}: {names}{more}"
 
 
 def _open(outcome: Outcome) -> Iterator[str]:
