@@ -1,6 +1,6 @@
 """Runs one program of the zoo under another memory tool, and writes as JSON what that tool points at.
 
-    python rivals.py tracemalloc|objgraph|pympler|memray PROGRAM ROUNDS FILE
+    python rivals.py tracemalloc|objgraph|pympler|memray PROGRAM ROUNDS FILE [SECONDS]
 
 memray records into a file, which is read afterwards. The others are asked again and again by a thread while the program
 runs, since its local variables are gone at the end; what counts is the difference between the middle and the end.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 EVERY = 0.7
-"""Seconds between two looks."""
+"""Seconds between two looks, where none are given."""
 CHAIN = 20
 """References followed from an object to a module."""
 
@@ -74,13 +74,13 @@ def importing() -> bool:
     return frame is not None
 
 
-def observe(tool: str, program: str) -> dict[str, Any]:
+def observe(tool: str, program: str, every: float) -> dict[str, Any]:
     """Run the program in this process, and say what grew most between its middle and its end."""
     look, seen, names = LOOKS[tool], list[tuple[float, Counter[str]]](), list[str]()
     over = threading.Event()
 
     def keep_looking() -> None:
-        while not over.wait(EVERY):
+        while not over.wait(every):
             if importing():
                 continue
             seen.append((time.monotonic(), look()))
@@ -122,11 +122,11 @@ def record(program: str) -> dict[str, Any]:
     return {"top": top, "grown": amount, "names": [], "capture_bytes": capture}
 
 
-def main(tool: str, program: str, rounds: str, file: str) -> None:
-    """Run, and write."""
-    sys.argv = [program, rounds]
+def main(tool: str, program: str, rounds: str, file: str, every: str = str(EVERY)) -> None:
+    """Run, and write; empty rounds leave them to the program."""
+    sys.argv = [program, *rounds.split()]
     sys.path.insert(0, str(Path(program).parent))
-    found = record(program) if tool == "memray" else observe(tool, program)
+    found = record(program) if tool == "memray" else observe(tool, program, float(every))
     Path(file).write_text(json.dumps(found), encoding="utf-8")
 
 
