@@ -19,8 +19,10 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,6 @@ with memray.FileReader(file) as reader:
     records = reader.get_high_watermark_allocation_records(merge_threads=True)
     print(stacks_point_at(name, ((each.size, [frame[1:] for frame in each.stack_trace()]) for each in records)))
 """
-"""In a process of its own: the peak of a child is never less than that of its parent."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,12 @@ def measured(name: str, tool: str, python: str, limit: float, seconds: float) ->
     return row | {"reading": max((each.peak for each in runs[1:]), default=0)} | (asdict(answer) if answer else {})
 
 
+def in_fresh_process(of: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
+    """What a function returns; the peak of a program is never less than its parent's, and answers can be large."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(of, *arguments).result()
+
+
 def main() -> None:
     """Measures what is not in the file yet, and prints the table of all that is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -232,7 +239,7 @@ def main() -> None:
             seconds = max(
                 (row.get("seconds", 0.0) for row in rows if (row["name"], row["tool"]) == (name, ALONE)), default=0.0
             )
-            rows.append(measured(name, tool, given.python, given.limit, seconds))
+            rows.append(in_fresh_process(measured, name, tool, given.python, given.limit, seconds))
             with given.out.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
     used = [tool for tool in (WATCHED, *OTHERS) if any(row["tool"] == tool for row in rows)]

@@ -8,6 +8,7 @@ runs, since its local variables are gone at the end; what counts is the differen
 
 import gc
 import json
+import pickle
 import runpy
 import sys
 import tempfile
@@ -31,7 +32,8 @@ Look = Callable[[], Counter[str]]
 
 def by_line() -> Counter[str]:
     """Tracemalloc: bytes by file and line."""
-    found = tracemalloc.take_snapshot().statistics("lineno")[:2000]
+    own = [tracemalloc.Filter(inclusive=False, filename_pattern=file) for file in (__file__, tracemalloc.__file__)]
+    found = tracemalloc.take_snapshot().filter_traces(own).statistics("lineno")[:2000]
     return Counter({f"{one.traceback[0].filename}:{one.traceback[0].lineno}": one.size for one in found})
 
 
@@ -74,17 +76,23 @@ def importing() -> bool:
     return frame is not None
 
 
+def growth(before: bytes, after: bytes) -> Counter[str]:
+    """What there is more of after two looks."""
+    counts: list[Counter[str]] = [pickle.loads(each) for each in (after, before)]  # noqa: S301  (written by this process)
+    return counts[0] - counts[1]
+
+
 def observe(tool: str, program: str, every: float) -> dict[str, Any]:
     """Run the program in this process, and say what grew most between its middle and its end."""
-    look, seen, names = LOOKS[tool], list[tuple[float, Counter[str]]](), list[str]()
+    look, seen, names = LOOKS[tool], list[tuple[float, bytes]](), list[str]()  # bytes, as a count would be counted next
     over = threading.Event()
 
     def keep_looking() -> None:
         while not over.wait(every):
             if importing():
                 continue
-            seen.append((time.monotonic(), look()))
-            grown = (seen[-1][1] - seen[len(seen) // 2][1]).most_common(1)
+            seen.append((time.monotonic(), pickle.dumps(look())))
+            grown = growth(seen[len(seen) // 2][1], seen[-1][1]).most_common(1)
             if tool == "objgraph" and grown:
                 names[:] = chain_names(grown[0][0])
 
@@ -99,7 +107,7 @@ def observe(tool: str, program: str, every: float) -> dict[str, Any]:
     if not seen:
         return {"top": None, "grown": 0, "names": []}
     middle = min(seen, key=lambda each: abs(each[0] - (began + seen[-1][0]) / 2))
-    grown = seen[-1][1] - middle[1]
+    grown = growth(middle[1], seen[-1][1])
     top, amount = grown.most_common(1)[0] if grown else (None, 0)
     return {"top": top, "grown": amount, "names": names}
 
