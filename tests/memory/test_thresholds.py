@@ -30,11 +30,11 @@ METERS = {
     },
     "watch/inject/sitecustomize.py": {"_OLDEST"},
     "watch/pages.py": {"MOST"},
-    "watch/process.py": {"SPOOL_EVERY", "HURRIED", "LEVELS", "LONG"},
+    "watch/process.py": {"SPOOL_EVERY", "GLANCE", "HURRIED", "LEVELS", "LONG"},
     "watch/reading.py": {"FEWEST", "RATE_CPU", "TOLD", "SLOW", "ALLOCATOR"},
     "watch/runner.py": {"KILLED"},
     "watch/samples.py": {"OFTEN", "EVERY", "MOST", "ROUNDS", "REVIEW", "GOLDEN"},
-    "watch/terminal.py": {"TOLD_SHARE", "FEW_SECONDS"},
+    "watch/terminal.py": {"TOLD_SHARE", "FEW_SECONDS", "NAMED"},
     "watch/workers.py": {"SHARE", "CREDIT", "EVERY"},
 }  # fmt: skip
 """Constants that decide how often is read, how much is kept and how wide is written: no verdict."""
