@@ -155,7 +155,8 @@ def _summary(folder: Path, command: Sequence[str], code: int | None) -> dict[str
     summary = found[0] if found else spool.unwatched(" ".join(command), NO_PYTHON)
     summary.pop("ended_at", None)
     if not summary.pop("ended", False) and found and code is not None:
-        summary["unseen"].append("the program ended at once: what it did in its last two seconds is missing, in its last ten where it slept")
+        missing = "what it did in its last two seconds is missing, in its last ten where it slept"
+        summary["unseen"].append(f"the program ended at once: {missing}")
     faults, old = _notes(folder, "fault"), _notes(folder, "old")
     if not found and (faults or old):  # it was seen, and nothing could be read
         summary["unseen"].clear()
