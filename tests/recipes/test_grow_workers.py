@@ -167,7 +167,8 @@ def test_own_tasks_and_own_hosts_are_computed_by_workers(tmp_path: Path, monkeyp
 def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = trained(tmp_path / "run", rounds=1, env=SMALL["env"] | {"host": {"channels": (48, 96, 192)}})
+    large = {"steps": 1, "fit": SMALL["env"]["fit"], "host": {"channels": (48, 96, 192)}}
+    run = trained(tmp_path / "run", rounds=1, env=large, evaluation={"episodes": 1})
     more = ["resume", str(run), "--rounds", "2", "--workers", "2"]
     with monkeypatch.context() as patch:
         patch.setattr(Plan, "worker_budgets", property(lambda plan: [1 for _ in plan.workers]))

@@ -22,7 +22,7 @@ from flatwater.runs.planning import META, Alternative, advised, planned
 from flatwater.runs.team import placed
 from flatwater.state.tree import nbytes
 from flatwater.trainers.grow.round import build_trainer
-from flatwater.trainers.grow.state import Grow, Setup, build_grow, build_setup, build_share
+from flatwater.trainers.grow.state import Grow, Setup, build_grow, build_setup, build_share, rows_of
 
 
 def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
@@ -39,7 +39,7 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         exchange = {"round": found.collected, "evaluation": found.evaluated, "largest": found.largest}
     plan = planned(
         owners,
-        lambda: transients(setup, run),
+        lambda: transients(setup, run) | (messages(run) if dealt else {}),
         config=config,
         device=device,
         workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in dealt],
@@ -95,6 +95,11 @@ def transients(setup: Setup, run: Grow) -> dict[str, int]:
             "same is a buffer (register_buffer)"
         ) from refused
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
+
+
+def messages(run: Grow) -> dict[str, int]:
+    """Bytes of the pool on its way home, as arrays; as text of messages they stand beside those."""
+    return {"exchange": sum(leaf.nbytes for _, leaf in rows_of(run.envs, run.memory))}
 
 
 TRIED = 8
