@@ -32,8 +32,9 @@ from flatwater.memory.nodes import Machine
 from flatwater.memory.planner import Plan
 from flatwater.recipes.erl.market import panel_of
 from flatwater.recipes.erl.run import plan
-from flatwater.recipes.erl.workers import Assignment, Desk, Workers
+from flatwater.recipes.erl.workers import Desk, Workers
 from flatwater.runs.fingerprint import versions
+from flatwater.runs.team import Assignment
 
 SMALL: dict[str, Any] = {
     "panel": "synthetic:6x260",
@@ -295,7 +296,7 @@ def test_what_workers_cannot_do_is_refused(changes: dict[str, Any], told: str, t
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize("recipe", ["grow", "ppo", "teach", "evolve"])
+@pytest.mark.parametrize("recipe", ["ppo", "teach", "evolve"])
 def test_recipes_without_workers_say_why(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", recipe, "--workers", "2"]) == 2
     assert "--workers: this recipe computes in one process" in capsys.readouterr().err
@@ -365,7 +366,7 @@ def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
         Machine("first", "1", 2, 4 << 30, 80 << 20, 8 << 30),
         Machine("second", "2", 2, 1 << 20, 80 << 20, 8 << 30),
     ]
-    monkeypatch.setattr("flatwater.recipes.erl.plan.machines", lambda _: there)
+    monkeypatch.setattr("flatwater.runs.team.machines", lambda _: there)
     config = configured("erl", None, SMALL | KINDS["td3, prioritised"])
     automatic = plan(replace(config, workers="auto", cluster="auto"))
     assert [node.workers for node in automatic.nodes] == [2, 0], "as many as there is room for"

@@ -14,6 +14,7 @@ do, M cells.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -116,7 +117,14 @@ def columns_of(action: Column, *, legal: int = 0, taught: bool = False) -> dict[
     }  # fmt: skip
 
 
-def bound_weights(student: Student, learner: Learner) -> Weights:
+class Policy(Protocol):
+    """What acts: a learner, or a copy of what it has learned."""
+
+    block: Float[Tensor, "1 n"]
+    statistics: dict[str, Tensor]
+
+
+def bound_weights(student: Student, learner: Policy) -> Weights:
     """The policy's weights by name, and its statistics: they share the learner's storage, which never moves."""
     weights = {name: view[0] for name, view in views(learner.block, student.layout).items()}
     return weights | learner.statistics
@@ -155,7 +163,7 @@ leads, `led` [B], and what it does, `taught` [B, *action]."""
 
 
 def make_act(
-    config: PPOConfig, student: Student, learner: Learner, *, masked: bool = False, taught: bool = False
+    config: PPOConfig, student: Student, learner: Policy, *, masked: bool = False, taught: bool = False
 ) -> Callable[..., Acted]:
     """Bind a step of each agent to the learner's weights: `act(obs=..., memory=..., ...)`, named as in `OF_A_STEP`."""
     weights = bound_weights(student, learner)

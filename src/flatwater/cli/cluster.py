@@ -19,8 +19,8 @@ class ClusterCheck:
     def __call__(self) -> int:
         """Ask each machine, and print a line for it."""
         from flatwater.errors import RunError
-        from flatwater.recipes.erl.workers import on_ray
         from flatwater.runs.fingerprint import versions
+        from flatwater.runs.team import on_ray
         from flatwater.terminal import say
         from flatwater.units import format_bytes
 

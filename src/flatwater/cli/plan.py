@@ -115,7 +115,12 @@ def _show_verdict(plan: PlannedRun, console: Console) -> None:
         console.print(f"  {line}", soft_wrap=True)
 
 
-EXCHANGED = {"generation": "numbers to and from workers in a generation", "largest": "numbers in the largest message"}
+EXCHANGED = {
+    "generation": "numbers to and from workers in a generation",
+    "round": "numbers to and from workers in a batch",
+    "evaluation": "more in a batch with held-out episodes",
+    "largest": "numbers in the largest message",
+}
 
 
 def by_machine(nodes: Sequence[NodePlan]) -> Table:

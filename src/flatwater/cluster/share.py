@@ -1,4 +1,15 @@
-"""Tiles are dealt to workers in order. Any deal gives the same run."""
+"""A run is computed in parts of a fixed size, tiles of members or groups of environments, which are dealt to workers.
+
+Any deal gives the same run.
+"""
+
+Span = tuple[int, int]
+"""From the first to before the last."""
+
+
+def spans(count: int, size: int) -> list[Span]:
+    """Consecutive spans of `size`, the last one shorter where they do not come out even."""
+    return [(low, min(low + size, count)) for low in range(0, count, size)]
 
 
 def shares(tiles: int, workers: int) -> list[tuple[int, int]]:

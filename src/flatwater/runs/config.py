@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, TypeVar
 
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.config.bounds import Bounds, Number
+from flatwater.config.bounds import Bounds, Number, Workers
 from flatwater.errors import ConfigError, require
 from flatwater.metrics.config import WandbConfig
 from flatwater.printable import printable, shown
@@ -34,8 +34,9 @@ class RunConfig:
     """Settings that may change between a checkpoint and its continuation: they alter no number."""
     absent: ClassVar = dict.fromkeys(
         ("workers", "cluster", "any_machine"),
-        "this recipe computes in one process: workers share the members of a population of traders (`train erl`). "
-        "Here updates of a policy, or of a few small members, take milliseconds each, and workers would wait for them. "
+        "this recipe computes in one process: workers share the members of a population of traders (`train erl`), or "
+        "networks that grow (`train grow`). Here updates of a policy, or of a few small members, take milliseconds "
+        "each, and workers would wait for them. "
         "Several runs at once gain more: flatwater sweep --at-once N",
     )
     """Why a recipe that lacks one of these settings does."""
@@ -87,6 +88,27 @@ class RunConfig:
             raise ConfigError(f"budget = {shown(self.budget)}: must be an amount of memory, such as 8GiB") from wrong
 
 
+@dataclass(frozen=True, kw_only=True)
+class CrewConfig(RunConfig):
+    """The same for runs that workers can compute."""
+
+    open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "any_machine"}
+
+    threads: Annotated[int, Bounds(0, 1024)] = 1
+    """Torch threads of each process. More than one help where members are much work and nothing else runs: beside other
+    work threads wait for each other, and workers do not. 0 takes the cores that are free at the start; the number is
+    kept for resuming, because sums in another order differ in their last bit."""
+    workers: Workers = 1
+    """Processes that compute, each with `threads` threads of its own; auto takes one for each core that is free at the
+    start. Any number gives the same run. More processes than tiles of members have nothing to do."""
+    cluster: str | None = None
+    """Ray cluster whose machines the workers compute on: auto for the one that this machine belongs to, or its address.
+    Needs the extra `ray`. Left out: this machine."""
+    any_machine: bool = False
+    """Take workers on processors whose arithmetic is another than here. The run is then not the same, bit for bit, as
+    in one process, and its checkpoints and report name the arithmetics that it was computed with."""
+
+
 C = TypeVar("C", bound=RunConfig)
 
 
@@ -98,6 +120,16 @@ def mirrored_below(config: C, folder: Path) -> C:
     if config.mirror is None:
         return config
     return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.absolute().name}")
+
+
+def check_crew(config: CrewConfig) -> None:
+    """Check the settings of workers, and those that all runs share."""
+    check_run(config)
+    if config.workers != 1:
+        with_workers = f"with workers = {config.workers}, which compute on the CPU. Use --workers 1"
+        require(config.device == "cpu", "device", config.device, f"cpu {with_workers}")
+    alone = "left out with one worker. Give --workers, or --cluster '' at a resume"
+    require(not config.cluster or config.workers != 1, "cluster", config.cluster, alone)
 
 
 def check_run(config: RunConfig) -> None:

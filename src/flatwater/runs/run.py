@@ -10,6 +10,7 @@ import torch
 
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan
+from flatwater.memory.probes.process import private_bytes
 from flatwater.metrics.alarms import Alarm
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
@@ -127,6 +128,33 @@ class Run(ABC):
         found = self.score(holdout=True)
         write_object(folder.holdout, json.dumps(found, indent=1).encode() + b"\n")
         return found
+
+
+@dataclass(frozen=True)
+class CrewRun(Run):
+    """A run whose trainer has a crew: a `trainers.crew.Crew`."""
+
+    def gather_(self) -> None:
+        """What workers know."""
+        self.trainer.crew.gather_()
+
+    def elsewhere(self) -> int:
+        """Of the workers."""
+        return private_bytes(self.trainer.crew.pids)
+
+    def exchange(self) -> Mapping[str, Any]:
+        """Of the workers."""
+        found: Mapping[str, Any] = self.trainer.crew.exchange_()
+        return found
+
+    def machines(self) -> Collection[str]:
+        """Of the workers."""
+        found: Collection[str] = self.trainer.crew.machines
+        return found
+
+    def close(self) -> None:
+        """The workers."""
+        self.trainer.crew.close()
 
 
 def efforts_of(profile: Profile) -> dict[str, Effort]:

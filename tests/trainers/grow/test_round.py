@@ -180,7 +180,7 @@ def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(tra
     restore_(fresh.run, held)
     for run in (trainer, fresh):
         for number in range(6):
-            evaluate_(run.setup, run.run, number)
+            evaluate_(run.setup, run.run, run.crew, number)
     assert torch.equal(trainer.run.scores.policy, fresh.run.scores.policy)
 
 
@@ -190,7 +190,7 @@ def test_evaluating_draws_nothing(trained: Trained) -> None:
     drawn = trainer.run.generators["held out"].get_state()
     returns = trainer.run.scores.policy.clone()
     for number in range(6):
-        evaluate_(trainer.setup, trainer.run, number)
+        evaluate_(trainer.setup, trainer.run, trainer.crew, number)
     assert torch.equal(trainer.run.scores.policy, returns)
     assert torch.equal(trainer.run.generators["held out"].get_state(), drawn)
 
@@ -215,7 +215,7 @@ def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(trained: Trained) 
     weights["action.bias"][0] = 1e4
     for _ in range(2):
         for number in range(6):
-            evaluate_(trainer.setup, trainer.run, number)
+            evaluate_(trainer.setup, trainer.run, trainer.crew, number)
         assert torch.equal(trainer.run.scores.policy, trainer.run.scores.baselines["wait"])
     assert len({*trainer.run.scores.policy.tolist()}) > 1
 

@@ -1,9 +1,12 @@
-"""What an agent is compared with: never growing, growing at random, and a rule of thumb."""
+"""What an agent is compared with: never growing, growing at random, and a rule of thumb.
 
-from collections.abc import Callable
+One that draws is given its numbers, a row for each host: then no host's numbers depend on which are computed together.
+"""
+
+from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.growing.lifecycle import Masks
@@ -12,26 +15,29 @@ from flatwater.envs.growing.simulator import GrowingEnvs
 from flatwater.envs.growing.spaces import BLUEPRINT, HEADS, OPERATION, SLOT, TEMPO, Operation
 from flatwater.envs.growing.stages import Stage
 
-Baseline = Callable[[GrowingEnvs, Masks, torch.Generator], Int[Tensor, "E 5"]]
+Baseline = Callable[[GrowingEnvs, Masks, Tensor | None], Int[Tensor, "E 5"]]
+"""What to do in each host; the last argument is what `noise_of` has drawn."""
 
 STARTS_AT, LEARNS_FOR, WEAK = 2, 2, 0.6
 """The heuristic: the step of the first seed, steps of a seed's training, accuracy below which a host needs more."""
 
 
-def wait(envs: GrowingEnvs, masks: Masks, rng: torch.Generator) -> Int[Tensor, "E 5"]:  # noqa: ARG001
+def wait(envs: GrowingEnvs, masks: Masks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
     """Train the hosts as they are."""
     return torch.zeros(len(envs.seed), len(HEADS), dtype=torch.int64, device=envs.seed.device)
 
 
-def random(envs: GrowingEnvs, masks: Masks, rng: torch.Generator) -> Int[Tensor, "E 5"]:
+def random(envs: GrowingEnvs, masks: Masks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:
     """Any possible operation, each as likely as the others, and any of the choices that it leaves."""
+    assert noise is not None  # noqa: S101  (it is one of `DRAWS`)
     hosts = torch.arange(len(envs.seed), device=envs.seed.device)
-    operation = _draw(masks.operation, rng)
-    others = [_draw(masks.given[head][hosts, operation], rng) for head in HEADS[SLOT:]]
+    clocks = torch.split(noise, [masks.given[head].shape[-1] for head in HEADS], dim=1)
+    operation = _draw(masks.operation, clocks[0])
+    others = [_draw(masks.given[h][hosts, operation], clock) for h, clock in zip(HEADS[SLOT:], clocks[1:], strict=True)]
     return torch.stack((operation, *others), 1)
 
 
-def heuristic(envs: GrowingEnvs, masks: Masks, rng: torch.Generator) -> Int[Tensor, "E 5"]:  # noqa: ARG001
+def heuristic(envs: GrowingEnvs, masks: Masks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
     """In weak hosts grow a full seed in each slot, one after another: train it, blend it in, keep it if it helps.
 
     Of the slots whose seed is ready for something, the first is served; a seed that holds and does not help is pruned.
@@ -60,6 +66,16 @@ def heuristic(envs: GrowingEnvs, masks: Masks, rng: torch.Generator) -> Int[Tens
 BASELINES: dict[str, Baseline] = {"wait": wait, "random": random, "heuristic": heuristic}
 
 
-def _draw(possible: Bool[Tensor, "E choices"], rng: torch.Generator) -> Int[Tensor, " E"]:
-    """One of the possible choices of each row, all alike."""
-    return torch.multinomial(possible.float(), 1, generator=rng)[:, 0]
+DRAWS = frozenset(("random",))
+"""The baselines that do not do without numbers."""
+
+
+def noise_of(hosts: int, sizes: Sequence[int], rng: torch.Generator, device: torch.device) -> Float[Tensor, "E N"]:
+    """Exponential numbers for a draw from each list of choices, of all hosts."""
+    clocks = [torch.empty(hosts, choices, device=device).exponential_(generator=rng) for choices in sizes]
+    return torch.cat(clocks, dim=1)
+
+
+def _draw(possible: Bool[Tensor, "E choices"], clock: Float[Tensor, "E choices"]) -> Int[Tensor, " E"]:
+    """One of the possible choices of each row, all alike: a race of exponential clocks, as in torch.multinomial."""
+    return (possible.float() / clock).argmax(-1)

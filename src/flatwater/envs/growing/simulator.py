@@ -5,8 +5,10 @@ without each. All episodes begin together, with `reset_`, and last `config.steps
 on its seed and its actions alone: no env's numbers enter another's, whatever the others do.
 """
 
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from weakref import WeakKeyDictionary
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -25,7 +27,7 @@ from flatwater.envs.growing.measures import (
     note_worth_,
 )
 from flatwater.envs.growing.observation import observation
-from flatwater.envs.growing.reward import Alone, accuracy_alone, build_alone, credit, note_alone_, reward_of
+from flatwater.envs.growing.reward import Alone, accuracy_alone, build_alone, credit, reward_of
 from flatwater.envs.growing.stages import Stage
 from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, image_numbers, key
 from flatwater.envs.growing.task import Task
@@ -76,7 +78,7 @@ def host_of(config: HostConfig, images: Images) -> Host:
 
 def net_of(envs: GrowingEnvs) -> Host:
     """What computes with the weights of the pool's hosts."""
-    return _alive[envs]
+    return _nets[envs]
 
 
 def build_envs(
@@ -115,12 +117,34 @@ def build_envs(
         task=data,
         config=config,
     )
-    _alive[pool] = net
+    _nets[pool] = net
+    _alive.add(pool)
     return pool
 
 
-_alive: WeakKeyDictionary[GrowingEnvs, Host] = WeakKeyDictionary()
-"""Every pool that something still holds, and what computes with its weights: functions, which no state can hold."""
+_alive: WeakSet[GrowingEnvs] = WeakSet()
+"""Every pool that something still holds."""
+_nets: WeakKeyDictionary[GrowingEnvs, Host] = WeakKeyDictionary()
+"""What computes with the weights of a pool, or of a part of one: functions, which no state can hold."""
+OF_EACH = ("host", "seeds", "slots", "measures", "seed", "step", "drawn", "kernel")
+"""Fields of a pool that have a row for each of its hosts."""
+
+
+def part_of(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
+    """Hosts [low, high) of a pool as a pool of their own, in the same storage."""
+
+    def rows(branch: Any) -> Any:  # noqa: ANN401  (whatever a state holds)
+        if isinstance(branch, Tensor):
+            return branch[low:high]
+        if isinstance(branch, list):
+            return [rows(each) for each in branch]
+        if is_dataclass(branch) and not isinstance(branch, type):
+            return replace(branch, **{f.name: rows(getattr(branch, f.name)) for f in fields(branch)})
+        return branch
+
+    part = replace(envs, **{name: rows(getattr(envs, name)) for name in OF_EACH})
+    _nets[part] = _nets[envs]
+    return part
 
 
 def live_pools() -> int:
@@ -244,12 +268,6 @@ def measure_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"
 def is_impaired(envs: GrowingEnvs) -> Bool[Tensor, " E"]:
     """Which hosts lack taps of their kernels."""
     return envs.kernel.sum(1) < TAPS
-
-
-@torch.no_grad()
-def note_left_alone_(envs: GrowingEnvs) -> None:
-    """Remember what the hosts have reached by this step, in episodes in which nothing is ever grown."""
-    note_alone_(envs.alone, accuracy_of(envs.measures), impaired=is_impaired(envs), step=envs.step)
 
 
 def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:

@@ -9,7 +9,7 @@ import torch
 from flatwater.algorithms.adam import Span
 from flatwater.cluster.share import shares
 from flatwater.envs.trading.market import outline_market
-from flatwater.memory.nodes import STORE_SHARE, Wants, dealt_to, room_of
+from flatwater.memory.nodes import room_of
 from flatwater.memory.planner import Plan
 from flatwater.memory.probes.process import free_cores
 from flatwater.memory.probes.torch_ops import peak_bytes
@@ -19,8 +19,8 @@ from flatwater.panel.splits import check_episode, split_days
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.exchange import exchange_of
 from flatwater.recipes.erl.market import can_be_mapped
-from flatwater.recipes.erl.workers import machines
 from flatwater.runs.planning import META, Alternative, advised, planned
+from flatwater.runs.team import placed
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.config import replay_capacity
 from flatwater.trainers.erl.crew import Here
@@ -69,17 +69,6 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         if not isinstance(config.workers, int) and room < len(dealt):
             return plan_erl(replace(config, workers=max(1, room)), panel, device, private=private)
     return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other, panel, device.type)[1]))
-
-
-def placed(plan: Plan, config: ErlRunConfig) -> Plan:
-    """The plan with its workers on the machines of the cluster."""
-    wants = Wants(
-        worker=max(plan.workers),
-        threads=max(1, config.threads),
-        mapped=plan.mapped_bytes,
-        store=STORE_SHARE * plan.exchange["largest"],
-    )
-    return replace(plan, nodes=dealt_to(machines(config), len(plan.workers), wants))
 
 
 def shares_of(setup: Setup, config: ErlRunConfig) -> list[Span]:

@@ -1,6 +1,6 @@
 """From a configuration to a trainer of traders: panel, market, networks, state, phases."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 from flatwater.envs.trading.simulator import live_simulators
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, refuse
-from flatwater.memory.probes.process import private_bytes
 from flatwater.metrics.alarms import (
     Alarm,
     by_member,
@@ -33,7 +32,7 @@ from flatwater.recipes.erl.workers import Workers
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
-from flatwater.runs.run import Run
+from flatwater.runs.run import CrewRun
 from flatwater.trainers.erl.crew import Crew, Here
 from flatwater.trainers.erl.lessons import lesson_days
 from flatwater.trainers.erl.round import ErlTrainer, build_trainer, lineage_record
@@ -63,7 +62,7 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
 
 
 @dataclass(frozen=True)
-class ErlRun(Run):
+class ErlRun(CrewRun):
     """A population of traders on its panel, ready to train or to be restored."""
 
     config: ErlRunConfig
@@ -123,26 +122,6 @@ class ErlRun(Run):
     def record(self) -> Mapping[str, Any]:
         """Who is in each slot."""
         return lineage_record(self.trainer.run)
-
-    def gather_(self) -> None:
-        """What workers have learned since."""
-        self.trainer.crew.gather_()
-
-    def elsewhere(self) -> int:
-        """Of the workers."""
-        return private_bytes(self.trainer.crew.pids)
-
-    def exchange(self) -> Mapping[str, Any]:
-        """Of the workers."""
-        return self.trainer.crew.exchange_()
-
-    def machines(self) -> Collection[str]:
-        """Of the workers."""
-        return self.trainer.crew.machines
-
-    def close(self) -> None:
-        """The workers."""
-        self.trainer.crew.close()
 
     def live_envs(self) -> int:
         """Simulators alive in this process."""

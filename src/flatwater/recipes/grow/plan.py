@@ -5,19 +5,24 @@ from dataclasses import replace
 
 import torch
 
+from flatwater.cluster.share import Span
 from flatwater.envs.growing.own_host import what_torch_says
-from flatwater.envs.growing.simulator import measure_, train_
+from flatwater.envs.growing.simulator import GrowingEnvs, measure_, part_of, train_
 from flatwater.envs.growing.stream import image_numbers
 from flatwater.envs.growing.task import load_task
 from flatwater.errors import ConfigError
+from flatwater.memory.nodes import room_of
 from flatwater.memory.planner import Plan
+from flatwater.memory.probes.process import free_cores
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.printable import shown
-from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.grow.config import GrowRunConfig, shares_of
+from flatwater.recipes.grow.exchange import exchange_of
 from flatwater.runs.planning import META, Alternative, advised, planned
+from flatwater.runs.team import placed
 from flatwater.state.tree import nbytes
 from flatwater.trainers.grow.round import build_trainer
-from flatwater.trainers.grow.state import Grow, Setup, build_grow, build_setup
+from flatwater.trainers.grow.state import Grow, Setup, build_grow, build_setup, build_share, rows_of
 
 
 def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
@@ -28,9 +33,34 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         device: where the run will compute: its memory is what counts.
     """
     setup, run = outline(config)
-    owners = nbytes(run)
-    plan = planned(owners, lambda: transients(setup, run), config=config, device=device)
+    owners, dealt, exchange = nbytes(run), dealt_of(config), {}
+    if dealt:
+        found = exchange_of(setup, run, dealt)
+        exchange = {"round": found.collected, "evaluation": found.evaluated, "largest": found.largest}
+    plan = planned(
+        owners,
+        lambda: transients(setup, run) | (messages(run) if dealt else {}),
+        config=config,
+        device=device,
+        workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in dealt],
+        apart=bool(config.cluster),
+        exchange=exchange,
+    )
+    if plan.apart and dealt:
+        plan = placed(plan, config)
+        room = room_of(plan.nodes)
+        if not isinstance(config.workers, int) and room < len(dealt):
+            return plan_grow(replace(config, workers=max(1, room)), device)
     return advised(plan, _alternatives(config), owners, lambda other: nbytes(outline(other)[1]))
+
+
+def dealt_of(config: GrowRunConfig) -> list[Span]:
+    """The environments of each worker; empty where this process computes alone."""
+    workers = config.workers
+    if not isinstance(workers, int):
+        workers = len(config.groups) if config.cluster else free_cores()
+    found = shares_of(config, workers)
+    return found if len(found) > 1 else []
 
 
 def outline(config: GrowRunConfig) -> tuple[Setup, Grow]:
@@ -46,15 +76,16 @@ def transients(setup: Setup, run: Grow) -> dict[str, int]:
     Raises:
         ConfigError: the host of the user's cannot leave the CPU.
     """
+    group = part_of(run.envs, *max(setup.config.groups, key=lambda span: span[1] - span[0]))
     update_ = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}["update"]
 
     def worked() -> None:
         """Training and validation: the rest of a step works in chunks or on a few numbers for each host."""
-        train_(run.envs)
-        measure_(run.envs)
+        train_(group)
+        measure_(group)
 
     try:
-        step = _drawn(run) + peak_bytes(worked)
+        step = _drawn(group) + peak_bytes(worked)
     except RuntimeError as refused:
         if setup.config.host is None:
             raise
@@ -66,13 +97,17 @@ def transients(setup: Setup, run: Grow) -> dict[str, int]:
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
 
 
+def messages(run: Grow) -> dict[str, int]:
+    """Bytes of the pool on its way home, as arrays; as text of messages they stand beside those."""
+    return {"exchange": sum(leaf.nbytes for _, leaf in rows_of(run.envs, run.memory))}
+
+
 TRIED = 8
 """Updates of a step that are tried out at the most: they are alike, and thousands would take minutes."""
 
 
-def _drawn(run: Grow) -> int:
+def _drawn(envs: GrowingEnvs) -> int:
     """Bytes of the image numbers of a step with more updates than are tried out, which are limited to those."""
-    envs = run.envs
     fit, images = envs.config.fit, len(envs.task.train_labels)
     if fit.updates <= TRIED:
         return 0

@@ -1,6 +1,5 @@
 """From a configuration to a trainer of growing networks: the task, the pool, the policy, the phases."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,22 +7,25 @@ from typing import Any
 from flatwater.envs.growing.simulator import live_pools
 from flatwater.envs.growing.task import load_task
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.imported import import_object, version_of
+from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, of_learner
-from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.grow.config import GrowRunConfig, shares_of
+from flatwater.recipes.grow.data import fingerprints
+from flatwater.recipes.grow.exchange import exchange_of
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.score import as_json, score_policy, write_result
+from flatwater.recipes.grow.workers import Workers
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
-from flatwater.runs.run import Run
+from flatwater.runs.run import CrewRun
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer, episodes_record
 from flatwater.trainers.grow.state import build_grow, build_setup
 
 
 @dataclass(frozen=True)
-class GrowRun(Run):
+class GrowRun(CrewRun):
     """A pool of growing networks and the policy that grows them, ready to train or to be restored."""
 
     config: GrowRunConfig
@@ -44,7 +46,8 @@ class GrowRun(Run):
             size = f"vectors of {seen.width}"
         task = f"{len(envs.task.train_labels):,} {size} in {seen.classes} classes to learn"
         kind = config.host or config.env.host.kind
-        return f"{config.envs} {kind} hosts of up to {weights:,} weights, {task}, batches of one episode"
+        workers = f", {len(self.plan.workers)} workers" if self.plan.workers else ""
+        return f"{config.envs} {kind} hosts of up to {weights:,} weights, {task}, batches of one episode{workers}"
 
     def data(self) -> dict[str, Any]:
         """The images, by their content, and a host of the user's, by its text."""
@@ -81,15 +84,19 @@ def compose(config: GrowRunConfig) -> GrowRun:
     """Load the task and allocate the run whole."""
     device = find_device(config.device)
     plan = plan_grow(config, device)
-    if not config.start_over_budget:
+    if config.start_over_budget:
+        refuse_nodes(plan.nodes)
+    else:
         refuse(plan)
     task = load_task(config.task, device)
     setup = build_setup(config, task.images, device)
     run = allocated(lambda: build_grow(setup, task), plan)
-    parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
-    fingerprint = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
-    host = "" if config.host is None else version_of(import_object(config.host))
-    return GrowRun(config, plan, build_trainer(setup, run), fingerprint, host)
+    fingerprint, host = fingerprints(config, task)
+    crew = None
+    if plan.workers:
+        exchange = exchange_of(setup, run, shares_of(config, len(plan.workers)))
+        crew = Workers(config, setup, run, plan=plan, exchange=exchange, fingerprint=f"{fingerprint}:{host}")
+    return GrowRun(config, plan, build_trainer(setup, run, crew), fingerprint, host)
 
 
 def plan(config: GrowRunConfig) -> Plan:

@@ -10,8 +10,6 @@ import polars as pl
 import torch
 
 from flatwater.envs.growing.baselines import BASELINES
-from flatwater.envs.growing.measures import accuracy_of
-from flatwater.envs.growing.simulator import is_impaired, step_
 from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
 from flatwater.envs.growing.stages import Stage
 from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
@@ -20,10 +18,9 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import write_frame
 from flatwater.runs.fingerprint import versions
 from flatwater.storage.directory import write_object
-from flatwater.trainers.grow.collect import Player, begin_, by_baseline, by_policy_
-from flatwater.trainers.grow.round import GrowTrainer
-
-POLICY = "policy"
+from flatwater.trainers.grow.collect import noise_for
+from flatwater.trainers.grow.crew import POLICY, Crew
+from flatwater.trainers.grow.round import GrowTrainer, here
 
 
 @dataclass(frozen=True)
@@ -47,8 +44,7 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> Score:
     """
     rng = trainer.run.generators["held out"]
     before = rng.get_state()
-    players = {POLICY: by_policy_} | {name: by_baseline(baseline) for name, baseline in BASELINES.items()}
-    tables = {name: lives_of(trainer, player, first_seed) for name, player in players.items()}
+    tables = {player: lives_of(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
     rng.set_state(before)
     columns = list(next(iter(tables.values())))
     steps = {name: len(table["step"]) for name, table in tables.items()}
@@ -61,14 +57,15 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> Score:
     )
 
 
-def lives_of(trainer: GrowTrainer, player: Player, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
+def lives_of(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
     """A player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
-    config, run, device = trainer.setup.config, trainer.run, trainer.setup.device
+    config, device = trainer.setup.config, trainer.setup.device
+    crew = here(trainer.setup, trainer.run)
     turns = []
     for turn in range(config.held_out_turns):
         seeds = first_seed + turn * config.envs + torch.arange(config.envs, device=device)
-        begin_(run, seeds)
-        turns.append([_step_(trainer, player, seeds, t) for t in range(config.env.steps)])
+        crew.begin_(seeds)
+        turns.append([_step_(trainer, crew, player, seeds, t) for t in range(config.env.steps)])
     names = turns[0][0].keys()
     # [turn][step][env] -> episodes in the order of their seeds, each with its steps in order.
     return {
@@ -79,23 +76,18 @@ def lives_of(trainer: GrowTrainer, player: Player, first_seed: int) -> dict[str,
     }
 
 
-def _step_(trainer: GrowTrainer, player: Player, seeds: torch.Tensor, t: int) -> dict[str, np.ndarray[Any, Any]]:
-    run = trainer.run
-    action = player(trainer.setup, run)
-    reward = step_(run.envs, action)
-    measures, slots = run.envs.measures, run.envs.slots
+def _step_(
+    trainer: GrowTrainer, crew: Crew, player: str, seeds: torch.Tensor, t: int
+) -> dict[str, np.ndarray[Any, Any]]:
+    found = crew.step_(player, noise_for(trainer.setup, trainer.run, player))
+    action = found["action"]
     columns = {
         "env_seed": seeds,
         "step": torch.full_like(seeds, t),
         "operation": action[:, OPERATION],
         "slot": action[:, SLOT],
         "blueprint": action[:, BLUEPRINT],
-        "success": measures.success,
-        "reward": reward,
-        "accuracy": accuracy_of(measures),
-        "impaired": is_impaired(run.envs),
-        "stage": slots.stage,
-        "alpha": slots.alpha,
+        **{name: found[name] for name in ("success", "reward", "accuracy", "impaired", "stage", "alpha")},
     }
     return {name: column.cpu().numpy().copy() for name, column in columns.items()}
 

@@ -11,13 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Span
+from flatwater.cluster.share import spans
 from flatwater.nets.trader import MarketObs
 from flatwater.replay.batch import Batch
 from flatwater.replay.priority import set_priorities_
 from flatwater.replay.rows import RowReplay, draw, held, windows
 from flatwater.state.random import stream
 from flatwater.trainers.erl.lessons import Outcomes, draw_lessons
-from flatwater.trainers.erl.setup import Setup, members_at_once, spans
+from flatwater.trainers.erl.setup import Setup, members_at_once
 from flatwater.trainers.erl.state import Erl, Windows
 
 

@@ -6,6 +6,7 @@ import torch
 
 from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Algorithm, Networks, find_algorithm
+from flatwater.cluster.share import spans
 from flatwater.envs.trading.market import Market
 from flatwater.nets.trader import TraderActor, TraderCritic, build_trader
 from flatwater.panel.splits import Splits
@@ -120,11 +121,6 @@ def usual_tile(config: ErlConfig, market: Market, kind: str) -> int:
     """Small tiles can be shared out among many workers, which a GPU has not; little work is faster in large ones."""
     little = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK
     return LARGE_TILE if little else SMALL_TILE
-
-
-def spans(count: int, size: int) -> list[Span]:
-    """Consecutive spans of `size`, the last one shorter where they do not come out even."""
-    return [(low, min(low + size, count)) for low in range(0, count, size)]
 
 
 def members_at_once(setup: Setup, market: Market) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import field
 
 from flatwater.algorithms.config import EpisodeConfig
+from flatwater.cluster.share import Span, spans
 from flatwater.config.bounds import Count, Number, Seed
 from flatwater.config.declare import config
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
@@ -33,6 +34,9 @@ class GrowConfig:
     """Every random number of the run follows from it."""
     envs: Count = 16
     """Hosts that are trained side by side; a round is one episode of each."""
+    group: Count = 16
+    """Environments that are computed at once, however many there are: a worker takes whole groups, so the run is the
+    same on any number of workers. Another group changes last bits; small ones take more time each."""
     task: str = "digits"
     """What the hosts learn: digits, those of scikit-learn, or package.module:function of yours, which returns images
     [N, C, H, W] or vectors [N, D] and their classes [N]. Sizes follow from it."""
@@ -54,6 +58,11 @@ class GrowConfig:
             require(given == default, f"env.host.{name}", given, f"left out: it says nothing of host {self.host}")
         prior = self.policy.prior
         require(len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one an operation")
+
+    @property
+    def groups(self) -> list[Span]:
+        """First environment and end of each."""
+        return spans(self.envs, self.group)
 
     @property
     def held_out_turns(self) -> int:

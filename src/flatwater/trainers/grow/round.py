@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from flatwater.algorithms.ppo import assess_, make_act, make_update, read_learner_, weigh
+from flatwater.algorithms.ppo import assess_, make_update, read_learner_, weigh
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.spaces import Operation
 from flatwater.envs.growing.stages import Stage
 from flatwater.nets.policy import absorb_
 from flatwater.rollouts.block import Rollout
-from flatwater.trainers.grow.collect import by_baseline, by_policy_, collect_, leave_alone_, play_, steps_of_all
+from flatwater.trainers.grow.collect import collect_, leave_alone_, play_, steps_of_all
+from flatwater.trainers.grow.crew import POLICY, Crew, Here
 from flatwater.trainers.grow.state import Grow, Setup
 from flatwater.trainers.loop import Phase, Progress
 
@@ -24,6 +25,7 @@ class GrowTrainer:
     setup: Setup
     run: Grow
     phases: Sequence[Phase]
+    crew: Crew
 
     @property
     def progress(self) -> Progress:
@@ -35,11 +37,22 @@ class GrowTrainer:
         return read_numbers_(self.setup, self.run)
 
 
-def build_trainer(setup: Setup, run: Grow) -> GrowTrainer:
-    """Bind the phases to the state."""
+def here(setup: Setup, run: Grow) -> Here:
+    """This process as the crew of a run."""
+    return Here(setup, run.learner, run.envs, run.memory, setup.config.groups)
+
+
+def build_trainer(setup: Setup, run: Grow, crew: Crew | None = None) -> GrowTrainer:
+    """Bind the phases to the state.
+
+    Args:
+        setup: of the run.
+        run: its state.
+        crew: plays its episodes; this process where left out.
+    """
     config, whole = setup.config, steps_of_all(setup)
+    crew = crew or here(setup, run)
     bound = config.learner, setup.student, run.learner
-    act = make_act(*bound, masked=True)
     update_ = make_update(*bound, rollout=run.rollout, begun=run.begun, weighing=weigh(setup.device))
     updates = config.learner.epochs * config.learner.minibatches
 
@@ -50,22 +63,22 @@ def build_trainer(setup: Setup, run: Grow) -> GrowTrainer:
         return whole if (run.progress.round + 1) % config.evaluation.every == 0 else 0
 
     phases = (
-        Phase("baselines", baselines_due, lambda number: compare_(setup, run, number)),
-        Phase("collect", lambda: config.env.steps, lambda t: collect_(setup, run, act, t)),
+        Phase("baselines", baselines_due, lambda number: compare_(setup, run, crew, number)),
+        Phase("collect", lambda: config.env.steps, lambda t: collect_(setup, run, crew, t)),
         Phase("update", lambda: updates, lambda number: learn_(setup, run, update_, number)),
-        Phase("evaluate", evaluation_due, lambda number: evaluate_(setup, run, number)),
+        Phase("evaluate", evaluation_due, lambda number: evaluate_(setup, run, crew, number)),
     )
-    return GrowTrainer(setup, run, phases)
+    return GrowTrainer(setup, run, phases, crew)
 
 
-def compare_(setup: Setup, run: Grow, number: int) -> None:
+def compare_(setup: Setup, run: Grow, crew: Crew, number: int) -> None:
     """One step of what growing is compared with: hosts left alone, by which it is paid, then baseline by baseline."""
     turn, step = divmod(number, steps_of_all(setup))
     if turn == 0:
-        leave_alone_(setup, run, step)
+        leave_alone_(setup, run, crew, step)
         return
     name = list(BASELINES)[turn - 1]
-    play_(setup, run, by_baseline(BASELINES[name]), run.scores.baselines[name], step)
+    play_(setup, run, crew, name, step)
 
 
 def learn_(setup: Setup, run: Grow, update_: Callable[[int], None], number: int) -> None:
@@ -78,9 +91,9 @@ def learn_(setup: Setup, run: Grow, update_: Callable[[int], None], number: int)
         absorb_(run.learner.statistics, run.rollout["obs"])
 
 
-def evaluate_(setup: Setup, run: Grow, number: int) -> None:
+def evaluate_(setup: Setup, run: Grow, crew: Crew, number: int) -> None:
     """One step of the policy's held-out episodes."""
-    play_(setup, run, by_policy_, run.scores.policy, number)
+    play_(setup, run, crew, POLICY, number)
 
 
 def read_numbers_(setup: Setup, run: Grow) -> dict[str, float]:

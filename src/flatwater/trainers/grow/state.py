@@ -1,5 +1,6 @@
 """Everything that a run of growing networks keeps between steps, and how it is built."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -10,17 +11,18 @@ from flatwater.algorithms.ppo import Learner, bound_weights, build, columns_of
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.own_host import find_host
-from flatwater.envs.growing.simulator import GrowingEnvs, build_envs
+from flatwater.envs.growing.simulator import OF_EACH, GrowingEnvs, build_envs
 from flatwater.envs.growing.spaces import HEADS, RELEVANT, Operation, sizes
 from flatwater.envs.growing.task import Task
 from flatwater.envs.world import PADDING
 from flatwater.nets.actions import Operations
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.hosts import Host, Images
+from flatwater.nets.policy import build_statistics
 from flatwater.nets.student import Student
 from flatwater.rollouts.block import Column, Rollout, build_rollout
 from flatwater.state.random import generator
-from flatwater.state.tree import state
+from flatwater.state.tree import Leaf, leaves, state
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater.trainers.loop import Progress
 
@@ -53,6 +55,23 @@ class Grow:
     """... and what it did before their first step: nothing."""
     scores: Scores
     generators: dict[str, torch.Generator]
+
+
+@state
+class Acting:
+    """A copy of what a learner acts with."""
+
+    block: Float[Tensor, "1 n"]
+    statistics: dict[str, Tensor]
+
+
+@state
+class Share:
+    """What a worker holds: some of the environments, and the policy that acts in them."""
+
+    policy: Acting
+    envs: GrowingEnvs
+    memory: Float[Tensor, "2 E M"]
 
 
 @dataclass(frozen=True)
@@ -123,6 +142,29 @@ def build_grow(setup: Setup, data: Task) -> Grow:
         scores=Scores(policy=unplayed(), baselines={name: unplayed() for name in BASELINES}),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},
     )
+
+
+def build_share(setup: Setup, data: Task, count: int) -> Share:
+    """Allocate a share of so many environments. On the meta device this is its plan."""
+    config, student, device = setup.config, setup.student, setup.device
+    return Share(
+        policy=Acting(
+            block=torch.empty(1, student.layout.size, device=device).fill_(0),
+            statistics=build_statistics(student.obs[0], student.measures, device) if student.measures else {},
+        ),
+        envs=build_envs(config.env, count=count, data=data, device=device, net=setup.net),
+        memory=torch.empty(2, count, student.policy.cells, device=device).fill_(0),
+    )
+
+
+def rows_of(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tuple[str, Tensor]]:
+    """What belongs to one environment each, by path: [E, ...]."""
+    for name in OF_EACH:
+        branch = getattr(envs, name)
+        for leaf in [Leaf("", envs, name, branch, derived=False)] if isinstance(branch, Tensor) else leaves(branch):
+            if isinstance(leaf.value, Tensor) and not leaf.derived:
+                yield f"{name}.{leaf.path}", leaf.value
+    yield "memory", memory.transpose(0, 1)
 
 
 def lean_(setup: Setup, learner: Learner) -> None:

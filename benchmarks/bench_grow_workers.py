@@ -1,0 +1,67 @@
+"""`flatwater train grow` on workers: CPU seconds a round of all processes, bytes on the wire, private bytes, flatness.
+
+python benchmarks/bench_grow_workers.py [ROUNDS]
+
+The first round, with its baselines and the start of the processes, is left out, and so are rounds with an evaluation.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import flatwater as fw
+from flatwater.units import format_bytes
+
+CASES: list[dict[str, Any]] = [
+    {"group": 16},
+    {"group": 8},
+    {"group": 8, "workers": 2},
+    {"envs": 32},
+    {"envs": 32, "workers": 2},
+]
+
+
+def seconds() -> float:
+    """Of CPU, of this process and its children."""
+    me = psutil.Process()
+    times = [each.cpu_times() for each in (me, *me.children(recursive=True))]
+    spent: float = sum(each.user + each.system for each in times)
+    return spent
+
+
+def measured(case: dict[str, Any], rounds: int) -> None:
+    """Train, and print a row."""
+    marks: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        run = fw.train(
+            "grow",
+            run=Path(folder) / "run",
+            quiet=True,
+            rounds=rounds,
+            trackers=(),
+            evaluation={"every": 1000},
+            on_round=lambda _: marks.append((seconds(), time.monotonic())),
+            **case,
+        )
+        lines = [json.loads(line) for line in (run.path / "ledger.jsonl").read_text().splitlines()]
+    count = rounds - 1
+    cpu, wall = ((marks[-1][n] - marks[0][n]) / count for n in (0, 1))
+    told = f"{case}: {cpu:.2f} CPU s and {wall:.2f} s a round"
+    if workers := lines[-1]["exchange"].get("workers"):
+        moved, formula = (format_bytes(lines[-1]["exchange"][name]) for name in ("moved", "formula"))
+        private, planned = (format_bytes(max(each[name] for each in workers)) for name in ("private", "planned"))
+        before = [each["private"] for each in lines[1]["exchange"]["workers"]]
+        grown = [f"{(each['private'] - was) / 1e6:+.1f} MB" for each, was in zip(workers, before, strict=True)]
+        told += f"; wire {moved}, by formula {formula}; a worker {private}, planned {planned}"
+        told += f"; private bytes of workers since round 2: {', '.join(grown)}"
+    print(told, flush=True)
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        measured(case, int(sys.argv[1]) if len(sys.argv) > 1 else 6)

@@ -1,0 +1,67 @@
+"""How many bytes of numbers a run and its workers exchange, by a formula of sizes alone.
+
+E environments on N workers, episodes of T steps. One episode of every environment, in which nothing is lost, moves
+
+    begin     N copies of the policy and of what hosts left alone reach, E seeds of 8 bytes
+    steps     T E numbers that are drawn from, out, and T E rows of what was done and seen, home
+    end       E rows of the pool: weights, those to go back to, moments, slots, measures, and what is remembered
+
+and some hundred bytes a message around them. A round collects one; one with an evaluation plays the held-out episodes
+as well, and the first round those of the hosts left alone and of each baseline.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flatwater.cluster.share import Span
+from flatwater.envs.growing.baselines import BASELINES, DRAWS
+from flatwater.envs.growing.spaces import HEADS, sizes
+from flatwater.trainers.grow.crew import EXPLORED
+from flatwater.trainers.grow.state import Grow, Setup, rows_of
+
+PLACE, NUMBER, FLAG = 8, 4, 1
+"""Bytes of a position, a number and a flag."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The bytes on the wire between a run and its workers, both ways."""
+
+    collected: int
+    """In a round without an evaluation."""
+    evaluated: int
+    """What the policy's held-out episodes add."""
+    compared: int
+    """What the first round adds."""
+    largest: int
+    """Of the largest message: a share of the pool, which a worker is sent that takes another's place."""
+
+    def of_round(self, round_: int, every: int) -> int:
+        """In the round of that number, the first one being 1, with an evaluation in every n-th."""
+        return self.collected + self.evaluated * (round_ % every == 0) + self.compared * (round_ == 1)
+
+
+def exchange_of(setup: Setup, run: Grow, shares: Sequence[Span]) -> Exchange:
+    """The bytes on the wire; only sizes are read, so the run may be one of the meta device.
+
+    Args:
+        setup: of the run.
+        run: its state.
+        shares: the environments of each worker.
+    """
+    config, slots = setup.config, len(setup.net.seeds)
+    policy = run.learner.block.nbytes + sum(each.nbytes for each in run.learner.statistics.values())
+    told = policy + run.envs.alone.accuracy.nbytes + run.envs.alone.hosts.nbytes
+    row = sum(leaf.nbytes for _, leaf in rows_of(run.envs, run.memory)) // config.envs
+    around = len(shares) * told + config.envs * (PLACE + row)
+    steps = config.envs * config.env.steps
+    explored = NUMBER * setup.student.actions.noise * steps + sum(run.rollout[name].nbytes for name in EXPLORED)
+    played = steps * (PLACE * len(HEADS) + 2 * FLAG + 2 * NUMBER + slots * (PLACE + NUMBER))
+    drawn = steps * NUMBER * sum(sizes(config.env.lifecycle, slots))
+    turns, players = config.held_out_turns, 1 + len(BASELINES)
+    return Exchange(
+        collected=around + explored,
+        evaluated=turns * (around + played),
+        compared=turns * (players * (around + played) + len(DRAWS) * drawn),
+        largest=max(high - low for low, high in shares) * row + told,
+    )

@@ -1,0 +1,149 @@
+"""A crew plays episodes in the pool, a step of all environments at a time: this process, or workers that do the same.
+
+Environments are computed in groups, of a size that follows from the configuration alone: every batched call sees one
+group. What is drawn for a step is drawn whole, and each environment is handed its row. So an environment's numbers
+depend neither on the process that computes it nor on how groups are dealt.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater.algorithms.ppo import Policy, bound_weights, make_act
+from flatwater.cluster.share import Span
+from flatwater.envs.growing.baselines import BASELINES
+from flatwater.envs.growing.lifecycle import Masks
+from flatwater.envs.growing.measures import accuracy_of
+from flatwater.envs.growing.simulator import GrowingEnvs, is_impaired, masks, observe, part_of, reset_, step_
+from flatwater.envs.growing.spaces import HEADS
+from flatwater.trainers import crew
+from flatwater.trainers.grow.state import Setup
+
+EXPLORER, POLICY = "explorer", "policy"
+"""Players besides the baselines: the policy with the draws and the floor that it learns with, and without them."""
+EXPLORED = ("obs", "legal", "action", "log_prob", "value", "reward", "stage", "accuracy", "rolled_back")
+"""What a step of the explorer comes to: columns of the rollout."""
+Columns = Mapping[str, Tensor]
+"""What a step comes to, by name, each [E, ...]."""
+
+
+class Crew(crew.Crew, Protocol):
+    """Every crew comes to the same numbers. It may keep newer environments elsewhere until an episode's end."""
+
+    def begin_(self, seeds: Int[Tensor, "E"]) -> None:
+        """Start an episode in every environment, with nothing to remember."""
+
+    def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
+        """A player's next step in every environment.
+
+        Args:
+            player: `EXPLORER`, `POLICY`, or the name of a baseline.
+            noise: what it draws from, where it draws.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Group:
+    """Environments that are computed at once."""
+
+    envs: GrowingEnvs
+    memory: Float[Tensor, "2 g M"]
+
+
+def grouped(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Sequence[Span]) -> list[Group]:
+    """The groups of a pool, in its storage."""
+    if len(spans) == 1:
+        return [Group(envs, memory)]
+    return [Group(part_of(envs, *span), memory[:, slice(*span)]) for span in spans]
+
+
+class Here(crew.Alone):
+    """This process computes all groups, one after the other."""
+
+    def __init__(
+        self, setup: Setup, policy: Policy, envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Sequence[Span]
+    ) -> None:
+        """Bind the state.
+
+        Args:
+            setup: of the run.
+            policy: what acts.
+            envs: the pool.
+            memory: what the policy remembers of its episodes.
+            spans: the groups.
+        """
+        self._setup, self._spans, self._groups = setup, spans, grouped(envs, memory, spans)
+        self._weights = bound_weights(setup.student, policy)
+        self._act = make_act(setup.config.learner, setup.student, policy, masked=True)
+
+    def begin_(self, seeds: Int[Tensor, "E"]) -> None:
+        """In place."""
+        for span, group in zip(self._spans, self._groups, strict=True):
+            reset_(group.envs, seeds[slice(*span)])
+            group.memory.zero_()
+
+    def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
+        """In place."""
+        found = [
+            self._step_(player, group, None if noise is None else noise[slice(*span)])
+            for span, group in zip(self._spans, self._groups, strict=True)
+        ]
+        return found[0] if len(found) == 1 else {name: torch.cat([each[name] for each in found]) for name in found[0]}
+
+    def _step_(self, player: str, group: Group, noise: Tensor | None) -> Columns:
+        if player == EXPLORER:
+            return self._explore_(group, noise)
+        if player == POLICY:
+            action = self._likeliest_(group)
+        else:
+            action = BASELINES[player](group.envs, masks(group.envs), noise)
+        reward = step_(group.envs, action)
+        measures, slots = group.envs.measures, group.envs.slots
+        return {
+            "action": action,
+            "success": measures.success,
+            "reward": reward,
+            "accuracy": accuracy_of(measures),
+            "impaired": is_impaired(group.envs),
+            "stage": slots.stage,
+            "alpha": slots.alpha,
+        }
+
+    def _explore_(self, group: Group, noise: Tensor | None) -> Columns:
+        envs, memory = group.envs, group.memory
+        obs, legal = observe(envs), legality(masks(envs))
+        acted = self._act(obs=obs, memory=memory, starts=envs.step == 0, noise=noise, legal=legal)
+        assert acted.log_prob is not None  # noqa: S101  (the policy remembers)
+        assert acted.value is not None  # noqa: S101  (same)
+        memory.copy_(acted.memory)
+        reward = step_(envs, acted.action)
+        return {
+            "obs": obs,
+            "legal": legal,
+            "action": acted.action,
+            "log_prob": acted.log_prob,
+            "value": acted.value,
+            "reward": reward,
+            "stage": envs.slots.stage,
+            "accuracy": accuracy_of(envs.measures),
+            "rolled_back": envs.measures.rolled_back,
+        }
+
+    def _likeliest_(self, group: Group) -> Int[Tensor, "g A"]:
+        """What the policy takes for best, without the draws and the floor that it learns with."""
+        student, envs, memory = self._setup.student, group.envs, group.memory
+        none = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
+        with torch.no_grad():
+            choice = student.choose(self._weights, observe(envs), memory, none)
+        memory.copy_(choice.memory)
+        return student.actions.given(choice.logits, legality(masks(envs))).likeliest()
+
+
+def legality(found: Masks) -> Bool[Tensor, "E R"]:
+    """What is legal, in the form of the policy's rows of logits (`nets.actions`)."""
+    return torch.cat([found.operation, *(found.given[head].flatten(1) for head in HEADS[1:])], dim=1)
