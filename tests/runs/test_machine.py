@@ -26,6 +26,7 @@ from flatwater.runs.machine import keep_freed_memory, release_freed_memory
 keep, cycle = sys.argv[1] == "keep", sys.argv[2] == "cycle"
 if keep:
     keep_freed_memory()
+torch.ones(1000)  # the first operation of a process brings pages of code into memory
 before = resident_bytes()
 holder = {"block": torch.ones(16 << 20)}
 above = torch.ones(1000)

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from small import CPU, begun, config, do, envs_of, generator, grow
+from small import CPU, at_random, begun, config, do, envs_of, generator, grow
 
-from flatwater.envs.growing.baselines import random
 from flatwater.envs.growing.config import GrowingConfig, LifecycleConfig
 from flatwater.envs.growing.lifecycle import Masks, act_, build_slots, build_tables, masks_of
 from flatwater.envs.growing.simulator import masks
@@ -90,7 +89,7 @@ def test_a_hundred_thousand_masked_draws_hold_no_impossible_operation_and_no_imp
     rng, met, legal = generator(0), set(), set(BY_OPERATION)
     for _ in range(100):
         possible = masks_of(slots, tables, CONFIG.lifecycle)
-        action = random(envs, possible, rng)
+        action = at_random(envs, possible, rng)
         before, at = slots.stage.gather(1, action[:, SLOT, None])[:, 0].tolist(), action[:, 0].tolist()
         met |= {(Operation(o), Stage(s)) for o, s in zip(at, before, strict=True) if o}
         assert bool(act_(slots, tables, action).success.all())

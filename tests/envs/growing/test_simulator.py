@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small import CPU, begun, config, do, generator, grow, play
+from small import CPU, at_random, begun, config, do, generator, grow, play
 from torch import Tensor
 
-from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.config import GrowingConfig
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.simulator import build_envs, gates_of, masks, net_of, observe, reset_, step_
@@ -44,7 +43,7 @@ def test_an_env_does_not_notice_what_the_others_are_or_do_not_even_their_nans(ki
             if poisoned and others == 2:
                 envs.host.weights[0] = torch.nan
                 envs.seeds[2].weights[2] = torch.inf
-            action = BASELINES["random"](envs, masks(envs), rng)
+            action = at_random(envs, masks(envs), rng)
             action[1] = torch.tensor(mine[step] if step < len(mine) else (0, 0, 0, 0, 0))
             reward = step_(envs, action)
         found.append(leaves_of_env(envs, 1, 4) | {"reward": reward[1], "observation": observe(envs)[1]})
