@@ -73,9 +73,11 @@ class Answers:
                 gc.freeze()  # what is alive now is out of the collector's sight: later collections are cheap
             else:
                 answer = getattr(self._desk, name)(*given)
-            kind = "done"
+            return self._said("done", answer)
         except Exception as fault:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
-            kind, answer = NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc()
+            return self._said(NO_MEMORY if refused_memory(fault) else FAILED, traceback.format_exc())
+
+    def _said(self, kind: str, answer: object) -> bytes:
         return pickle.dumps((kind, answer, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
 
 
