@@ -260,3 +260,13 @@ def test_a_part_of_a_pool_is_the_pools_storage_and_no_pool_of_its_own() -> None:
     step_(part, torch.zeros(2, 5, dtype=torch.int64))
     assert pool.step.tolist() == [0, 1, 1]
     assert pool.host.weights[1:].data_ptr() == part.host.weights.data_ptr()
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("default")
+def test_a_run_on_ray_is_the_same_run(alone: Path, cluster_store: int, tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", workers=2, cluster="auto")
+    assert_same(alone, run)
+    assert_exchanged(run, workers=2)
+    last = json.loads((run / "ledger.jsonl").read_text().splitlines()[-1])["exchange"]
+    assert 0 <= last["stores"] < cluster_store

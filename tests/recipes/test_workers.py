@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations_with_replacement
@@ -380,36 +380,20 @@ def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
     assert re.search(r"wire .* numbers to and from workers in a generation", said)
 
 
-STORE = 100 << 20
-
-
-@pytest.fixture(scope="module")
-def _cluster() -> Iterator[None]:
-    """Three cores of this machine, as Ray sees them."""
-    ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'flatwater[ray]'")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    kept = signal.getsignal(signal.SIGTERM)
-    ray.init(num_cpus=3, object_store_memory=STORE, include_dashboard=False, log_to_driver=False)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-        signal.signal(signal.SIGTERM, kept)
-
-
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("default")
-@pytest.mark.usefixtures("_cluster")
 @pytest.mark.parametrize(("kind", "workers"), [("hindsight", 2), ("td3, prioritised", 3)])
-def test_a_run_on_ray_is_the_same_run(kind: str, workers: int, alone: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_run_on_ray_is_the_same_run(
+    kind: str, workers: int, alone: Callable[[str], Path], cluster_store: int, tmp_path: Path
+) -> None:
     run = trained(kind, tmp_path / "run", workers=workers, cluster="auto")
     assert_same(alone(kind), run)
-    assert 0 <= assert_exchanged(run, workers)["stores"] < STORE
+    assert 0 <= assert_exchanged(run, workers)["stores"] < cluster_store
 
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("default")
-@pytest.mark.usefixtures("_cluster")
+@pytest.mark.usefixtures("cluster_store")
 @pytest.mark.parametrize("kind", ["hindsight", "td3, prioritised"])
 def test_actors_that_are_killed_change_nothing(
     kind: str, alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -433,18 +417,19 @@ def test_actors_that_are_killed_change_nothing(
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("default")
-@pytest.mark.usefixtures("_cluster")
-def test_what_the_cluster_cannot_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_cluster_cannot_take_is_refused(
+    cluster_store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(MemoryLimitError, match=r"room for 3 workers of .* where 4 are wanted\. Use --workers 3"):
         trained("hindsight", tmp_path / "many", workers=4, cluster="auto")
-    monkeypatch.setattr("flatwater.cluster.on_ray.STORE_SHARE", STORE >> 10)
+    monkeypatch.setattr("flatwater.cluster.on_ray.STORE_SHARE", cluster_store >> 10)
     with pytest.raises(RunError, match=r"a message of .* KiB, where 1\.00 KiB are allowed"):
         trained("hindsight", tmp_path / "large", workers=2, cluster="auto")
 
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("default")
-@pytest.mark.usefixtures("_cluster")
+@pytest.mark.usefixtures("cluster_store")
 def test_the_cluster_is_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["cluster", "check"]) == 0
     assert "1 machine, all compute what this one computes" in capsys.readouterr().out
