@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
@@ -10,14 +11,20 @@ STORE = 100 << 20
 
 
 @pytest.fixture(scope="module")
-def cluster_store() -> Iterator[int]:
-    """Bytes of the object store of three cores of this machine, as Ray sees them."""
-    ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'flatwater[ray]'")
+def _ray() -> Iterator[ModuleType]:
+    ray: ModuleType = pytest.importorskip("ray", reason="Ray is an extra: pip install 'flatwater[ray]'")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     kept = signal.getsignal(signal.SIGTERM)
-    ray.init(num_cpus=3, object_store_memory=STORE, include_dashboard=False, log_to_driver=False)
     try:
-        yield STORE
+        yield ray
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, kept)
+
+
+@pytest.fixture
+def cluster_store(_ray: ModuleType) -> int:
+    """Bytes of the object store of three cores of this machine, as Ray sees them. A test may have shut Ray down."""
+    if not _ray.is_initialized():
+        _ray.init(num_cpus=3, object_store_memory=STORE, include_dashboard=False, log_to_driver=False)
+    return STORE
