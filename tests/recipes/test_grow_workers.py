@@ -183,7 +183,7 @@ def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_mor
     ("changes", "told"),
     [
         ({"workers": 4}, r"workers = 4: must be 1 to 3: 5 environments are 3 groups of 2, .*Use --group 1, which"),
-        ({"workers": 2, "group": 16}, r"workers = 2: must be 1 to 1: 5 environments are 1 group of 16, .*--group 2"),
+        ({"workers": 2, "group": 16}, r"workers = 2: must be 1: 5 environments are 1 group of 16, .*--group 2"),
         ({"workers": "auto", "group": 5}, r"workers = 'auto': must be 1, as .*Use --group 3, .*, or more --envs"),
         ({"workers": 2, "device": "cuda"}, r"device = 'cuda': must be cpu with workers = 2"),
         ({"cluster": "auto"}, r"cluster = 'auto': must be left out with one worker\. Give --workers"),
