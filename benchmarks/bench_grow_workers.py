@@ -1,12 +1,12 @@
-"""`flatwater train grow` on workers: CPU seconds a round of all processes, bytes on the wire, private bytes, flatness.
+"""`flatwater train grow` on workers: CPU seconds a round of all processes, bytes on the wire, private bytes.
 
-python benchmarks/bench_grow_workers.py [ROUNDS]
+    python benchmarks/bench_grow_workers.py [--rounds 6] [--steps 30]
 
-The first round, with its baselines and the start of the processes, is left out, and so are rounds with an evaluation.
+The first round, with its baselines and the start of the processes, is left out; no round has an evaluation.
 """
 
+import argparse
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -34,8 +34,8 @@ def seconds() -> float:
     return spent
 
 
-def measured(case: dict[str, Any], rounds: int) -> None:
-    """Train, and print a row."""
+def measured(case: dict[str, Any], rounds: int, steps: int) -> None:
+    """Train with episodes of so many steps, and print a row."""
     marks: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         run = fw.train(
@@ -44,6 +44,7 @@ def measured(case: dict[str, Any], rounds: int) -> None:
             quiet=True,
             rounds=rounds,
             trackers=(),
+            env={"steps": steps},
             evaluation={"every": 1000},
             on_round=lambda _: marks.append((seconds(), time.monotonic())),
             **case,
@@ -55,13 +56,14 @@ def measured(case: dict[str, Any], rounds: int) -> None:
     if workers := lines[-1]["exchange"].get("workers"):
         moved, formula = (format_bytes(lines[-1]["exchange"][name]) for name in ("moved", "formula"))
         private, planned = (format_bytes(max(each[name] for each in workers)) for name in ("private", "planned"))
-        before = [each["private"] for each in lines[1]["exchange"]["workers"]]
-        grown = [f"{(each['private'] - was) / 1e6:+.1f} MB" for each, was in zip(workers, before, strict=True)]
         told += f"; wire {moved}, by formula {formula}; a worker {private}, planned {planned}"
-        told += f"; private bytes of workers since round 2: {', '.join(grown)}"
     print(told, flush=True)
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=30, help="of an episode")
+    given = parser.parse_args()
     for case in CASES:
-        measured(case, int(sys.argv[1]) if len(sys.argv) > 1 else 6)
+        measured(case, given.rounds, given.steps)

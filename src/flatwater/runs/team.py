@@ -6,7 +6,8 @@ recipe's to say.
 """
 
 import platform
-from collections.abc import Callable, Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -91,17 +92,10 @@ class Bench:
         return arithmetic()
 
 
-class Team:
-    """The run's side: its workers, which are started when they are first needed."""
+class Team(ABC):
+    """The run's side: its workers, which are started when they are first needed. Recipes say what they are asked."""
 
-    def __init__(
-        self,
-        config: CrewConfig,
-        plan: Plan,
-        desk: str,
-        given: Callable[[int], Assignment],
-        prepare: Callable[[Worker], None],
-    ) -> None:
+    def __init__(self, config: CrewConfig, plan: Plan, desk: str, given: Sequence[Assignment]) -> None:
         """Nothing is started yet.
 
         Args:
@@ -109,15 +103,26 @@ class Team:
             plan: how many workers, on which machines, what each holds and may have.
             desk: `package.module:Class` of a worker's side, a `Bench`.
             given: what each is made of.
-            prepare: tells a worker that was started in the place of a dead one what that one knew.
         """
-        self._config, self._plan, self._desk, self._given, self._tell = config, plan, desk, given, prepare
+        self._config, self._plan, self._desk, self._given = config, plan, desk, given
         self._budgets = plan.worker_budgets
         self._nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
         self.workers: list[Worker] = []
         self._before = (0, 0)
         self.machines: set[str] = set()
         """Arithmetics of workers, where any is taken."""
+
+    @abstractmethod
+    def formula(self) -> int:
+        """Bytes of numbers that the round that has ended exchanges, if no worker was lost."""
+
+    @abstractmethod
+    def gather_(self) -> None:
+        """Bring what workers know into the state tree."""
+
+    @abstractmethod
+    def tell_(self, worker: Worker) -> None:
+        """Tell a worker that was started in the place of a dead one what that one knew."""
 
     @property
     def wire(self) -> int:
@@ -129,12 +134,8 @@ class Team:
         """Of the processes now, as far as they are on this machine."""
         return [pid for worker in self.workers if (pid := worker.pid) is not None]
 
-    def exchange_(self, formula: int) -> Mapping[str, Any]:
-        """What `runs.run.Run.exchange` says.
-
-        Args:
-            formula: bytes of the round that has ended, if none was lost.
-        """
+    def exchange_(self) -> Mapping[str, Any]:
+        """What `runs.run.Run.exchange` says."""
         if not self.workers:
             return {}
         workers = [self._memory_of(*each) for each in enumerate(self.ask_all("memory"))]
@@ -146,7 +147,7 @@ class Team:
             "wire": self.wire,
             "arrays": arrays,
             "moved": moved,
-            "formula": formula,
+            "formula": self.formula(),
             "workers": workers,
             **({} if begun else {"lost": lost}),
             **({"stores": on_ray().in_stores()} if self._config.cluster else {}),
@@ -166,19 +167,15 @@ class Team:
             "unplanned": {path: size for path, size in off.items() if size},
         }
 
-    def ready_(self, gather: Callable[[], None]) -> None:
-        """Every worker runs; one that was told to leave is replaced.
-
-        Args:
-            gather: brings home what workers know, before that.
-        """
+    def ready_(self) -> None:
+        """Every worker runs; one that was told to leave is replaced, when what it knows has come home."""
         if not self.workers:
             self.workers = [self._worker(number) for number in range(len(self._plan.workers))]
             for worker in self.workers:
                 worker.take()
                 self._note_(worker)
         if any(worker.leaves for worker in self.workers):
-            gather()
+            self.gather_()
             for worker in self.workers:
                 if worker.leaves:
                     worker.renew_()
@@ -199,7 +196,7 @@ class Team:
         return Worker(
             number,
             self._desk,
-            self._given(number),
+            self._given[number],
             prepare=self._prepare_,
             open_desk=(lambda: self._actor_(number)) if self._config.cluster else Process,
             budget=self._budgets[number],
@@ -207,7 +204,7 @@ class Team:
 
     def _prepare_(self, worker: Worker) -> None:
         self._note_(worker)
-        self._tell(worker)
+        self.tell_(worker)
 
     def _actor_(self, number: int) -> Life:
         """A life on the cluster: the first one where the plan has it, any other wherever there is room."""

@@ -89,8 +89,8 @@ class Outcome:
 def by_size(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
     """The findings that stand for themselves, and those so small beside them that one row tells all.
 
-    A compiler that runs fills registries of its own, each with 1 % of the growth. The rate that all censuses tell may
-    be smaller than that at which an owner was found.
+    A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may be that small although
+    its owner was found as a larger one: all censuses together give it a smaller rate than the first did.
     """
     small = [found for found in findings if found.verdict != "slowdown" and found.share < OWNING.told_share]
     large = [found for found in findings if found not in small]

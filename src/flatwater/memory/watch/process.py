@@ -343,9 +343,8 @@ class ProcessWatch:
         """
         if 0 < 2 * self._late_rows < len(self._rows):  # it frees what it has as it ends, and waits for its threads
             del self._rows[-self._late_rows :]
-        elif (
-            not alive and self._held() and let_go(self._rows)
-        ):  # as a nursery does with its tasks, before `main` returns
+        elif not alive and self._held() and let_go(self._rows):
+            # A nursery does so with its tasks, before `main` returns.
             del self._rows[-1]
         if not alive:
             self._read_last()

@@ -5,7 +5,7 @@ market. They are sent when they have changed, so a worker may die at any moment 
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,7 @@ class Desk(Bench):
         return found.value.numpy(), arrays_of(found.slices), found.activity.numpy(), found.attention.numpy()
 
 
-class Workers:
+class Workers(Team):
     """The run's side: a crew (`trainers.erl.crew.Crew`) whose processes are started when they are first needed."""
 
     def __init__(self, config: ErlRunConfig, setup: Setup, run: Erl, fingerprint: str, plan: Plan) -> None:
@@ -112,48 +112,32 @@ class Workers:
             fingerprint: of the panel.
             plan: how many workers, on which machines, what each holds and may have.
         """
-        self._setup, self._run, self._plan = setup, run, plan
+        self._setup, self._run = setup, run
         self._tiles = setup.tiles
         dealt = shares(len(self._tiles), len(plan.workers))
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
         self._owner = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
-
-        def given(number: int) -> Assignment:
-            return Assignment(config, self.spans[number], fingerprint, versions(), tuple(plan.mapped))
-
-        self._team = Team(config, plan, DESK, given, self._prepare_)
+        mapped = tuple(plan.mapped)
+        super().__init__(
+            config, plan, DESK, [Assignment(config, span, fingerprint, versions(), mapped) for span in self.spans]
+        )
         self._stale = True
         self._appended = [0] * len(dealt)
         self._learned: list[np.ndarray | None] = []
         self._asked: deque[tuple[str, int, int]] = deque()
 
-    @property
-    def wire(self) -> int:
-        """Bytes that went to the processes and came from them so far."""
-        return self._team.wire
-
-    @property
-    def pids(self) -> list[int]:
-        """Of the processes now, as far as they are on this machine."""
-        return self._team.pids
-
-    @property
-    def machines(self) -> Collection[str]:
-        """Arithmetics of workers, where any is taken."""
-        return self._team.machines
-
-    def exchange_(self) -> Mapping[str, Any]:
-        """What `runs.run.Run.exchange` says."""
-        return self._team.exchange_(self._plan.exchange["generation"])
+    def formula(self) -> int:
+        """Of each generation."""
+        return self._plan.exchange["generation"]
 
     def learn_(self) -> None:
         """All shares at once; draws that depend on errors wait for those of all."""
         self._ready_()
-        found = self._team.ask_all("learn")
+        found = self.ask_all("learn")
         error = None if found[0] is None else np.concatenate(found)
         self._learned.append(error)
         if error is not None:
-            self._team.ask_all("weigh", error)
+            self.ask_all("weigh", error)
         if len(self._learned) >= GATHERED:
             self.gather_()
 
@@ -178,9 +162,9 @@ class Workers:
         """Members' rows, the sums of their updates, and how the replay is drawn from."""
         if not self._learned:
             return
-        found = self._team.ask_all("rows")
+        found = self.ask_all("rows")
         replay, learner = self._run.replay, self._run.learner
-        weights = self._team.workers[0].ask("weights") if replay is not None and replay.priorities is not None else {}
+        weights = self.workers[0].ask("weights") if replay is not None and replay.priorities is not None else {}
         for span, (rows, _) in zip(self.spans, found, strict=True):
             for name, leaf in rows_of(learner):
                 leaf[slice(*span)] = torch.from_numpy(rows[name][: span[1] - span[0]])
@@ -193,7 +177,7 @@ class Workers:
 
     def close(self) -> None:
         """End the processes."""
-        self._team.close()
+        super().close()
         self._stale = True
 
     def _tile(self, name: str, tile: int) -> Any:  # noqa: ANN401
@@ -202,21 +186,21 @@ class Workers:
             self.gather_()
             self._ready_()
             for at in range(tile, len(self._tiles)):
-                self._team.workers[self._owner[at]].post(name, self._tiles[at], round_)
+                self.workers[self._owner[at]].post(name, self._tiles[at], round_)
                 self._asked.append((name, at, round_))
         expected = self._asked.popleft()
         assert expected == (name, tile, round_)  # noqa: S101  (the loop asks for a phase's tiles in order)
-        return self._team.workers[self._owner[tile]].take()
+        return self.workers[self._owner[tile]].take()
 
     def _ready_(self) -> None:
         """Every worker runs, and knows the run as it is."""
-        self._team.ready_(self.gather_)
+        self.ready_()
         if self._stale:
-            for worker in self._team.workers:
+            for worker in self.workers:
                 self._load_(worker)
             self._stale = False
 
-    def _prepare_(self, worker: Worker) -> None:
+    def tell_(self, worker: Worker) -> None:
         """Another process takes a dead one's place: what that one had learned since is learned again."""
         self._appended[worker.number] = 0
         self._load_(worker)

@@ -98,7 +98,7 @@ def transients(setup: Setup, run: Grow) -> dict[str, int]:
 
 
 def messages(run: Grow) -> dict[str, int]:
-    """Bytes of the pool on its way home, as arrays; as text of messages they stand beside those."""
+    """Bytes of the pool's rows that have come home in messages, before they are written into the state."""
     return {"exchange": sum(leaf.nbytes for _, leaf in rows_of(run.envs, run.memory))}
 
 

@@ -4,8 +4,6 @@ An episode begins with the policy and the seeds that workers are sent, goes on a
 of the pool brought home. What is lost in between is played again from there: everything that was drawn is known here.
 """
 
-from collections.abc import Collection, Mapping
-
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -76,7 +74,7 @@ class Desk(Bench):
         known.hosts.copy_(torch.from_numpy(alone["hosts"]))
 
 
-class Workers:
+class Workers(Team):
     """The run's side: a crew (`trainers.grow.crew.Crew`) whose processes are started when they are first needed."""
 
     def __init__(
@@ -94,49 +92,36 @@ class Workers:
         """
         self._setup, self._run, self._exchange = setup, run, exchange
         self.shares = shares_of(config, len(plan.workers))
-
-        def given(number: int) -> Assignment:
-            return Assignment(config, self.shares[number], fingerprint, versions(), ())
-
-        self._team = Team(config, plan, DESK, given, self._prepare_)
+        super().__init__(
+            config, plan, DESK, [Assignment(config, share, fingerprint, versions(), ()) for share in self.shares]
+        )
         self._seeds: Tensor | None = None
         self._played: list[tuple[str, Tensor | None]] = []
         self._stale = True
 
-    @property
-    def pids(self) -> list[int]:
-        """Of the processes now, as far as they are on this machine."""
-        return self._team.pids
-
-    @property
-    def machines(self) -> Collection[str]:
-        """Arithmetics of workers, where any is taken."""
-        return self._team.machines
-
-    def exchange_(self) -> Mapping[str, object]:
-        """What `runs.run.Run.exchange` says."""
-        every = self._setup.config.evaluation.every
-        return self._team.exchange_(self._exchange.of_round(self._run.progress.round, every))
+    def formula(self) -> int:
+        """Of the batch that has ended."""
+        return self._exchange.of_round(self._run.progress.round, self._setup.config.evaluation.every)
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
         """All shares at once."""
-        self._team.ready_(self.gather_)
+        self.ready_()
         self._seeds, self._played, self._stale = seeds.clone(), [], False
-        for worker in self._team.workers:
+        for worker in self.workers:
             worker.post("begin", *self._known(), self._of(worker, seeds))
-        for worker in self._team.workers:
+        for worker in self.workers:
             worker.take()
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
         """All shares at once; after the last step of an episode its environments come home."""
-        self._team.ready_(self.gather_)
+        self.ready_()
         if self._stale:  # the run goes on within an episode
-            for worker in self._team.workers:
+            for worker in self.workers:
                 self._load_(worker)
             self._stale = False
-        for worker in self._team.workers:
+        for worker in self.workers:
             worker.post("step", player, self._of(worker, noise))
-        found = [tensors_of(worker.take()) for worker in self._team.workers]
+        found = [tensors_of(worker.take()) for worker in self.workers]
         self._played.append((player, noise))
         if self._progress_ends():
             self.gather_()
@@ -146,7 +131,7 @@ class Workers:
         """The environments, where they have been played in since."""
         if self._seeds is None and not self._played:
             return
-        found = self._team.ask_all("rows")
+        found = self.ask_all("rows")
         for span, rows in zip(self.shares, found, strict=True):
             for name, leaf in rows_of(self._run.envs, self._run.memory):
                 leaf[slice(*span)] = torch.from_numpy(rows[name])
@@ -154,7 +139,7 @@ class Workers:
 
     def close(self) -> None:
         """End the processes."""
-        self._team.close()
+        super().close()
         self._stale = True
 
     def _progress_ends(self) -> bool:
@@ -177,7 +162,7 @@ class Workers:
         rows = {name: leaf[low:high].numpy() for name, leaf in rows_of(self._run.envs, self._run.memory)}
         worker.ask("load", *self._known(), rows)
 
-    def _prepare_(self, worker: Worker) -> None:
+    def tell_(self, worker: Worker) -> None:
         """Another process takes a dead one's place: the episode is played again from where the state tree has it."""
         if self._seeds is None:
             self._load_(worker)

@@ -137,9 +137,9 @@ class Here(crew.Alone):
     def _likeliest_(self, group: Group) -> Int[Tensor, "g A"]:
         """What the policy takes for best, without the draws and the floor that it learns with."""
         student, envs, memory = self._setup.student, group.envs, group.memory
-        none = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
+        starts = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
         with torch.no_grad():
-            choice = student.choose(self._weights, observe(envs), memory, none)
+            choice = student.choose(self._weights, observe(envs), memory, starts)
         memory.copy_(choice.memory)
         return student.actions.given(choice.logits, legality(masks(envs))).likeliest()
 
