@@ -17,7 +17,7 @@ persisted = {}
 def main(rounds: int) -> None:
     dask.config.set(scheduler="synchronous")
     for day in range(rounds):
-        persisted[day] = da.full((300_000,), float(day), chunks=100_000).persist()  # <- here
+        persisted[day] = da.linspace(0.0, day + 1.0, 300_000, chunks=100_000).persist()  # <- here
         time.sleep(0.15)
 
 
