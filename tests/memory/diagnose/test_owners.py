@@ -292,6 +292,18 @@ def test_views_that_keep_a_large_base(load: Load, made: str) -> None:
     assert (owner.count, owner.what) == (15, "15 × float32[5]")
 
 
+def test_a_small_view_beside_a_large_array_is_not_told(load: Load) -> None:
+    owner = the_owner(
+        load("""
+            import numpy as np
+            ROWS = []
+            def turn():
+                ROWS.append((np.zeros(50_000, np.float32), np.zeros(1)[:0]))
+        """)
+    )
+    assert (owner.path, owner.base, owner.what) == ("train.ROWS", False, "15 × float32[50000]")
+
+
 @pytest.mark.parametrize(
     ("join", "new"), [("np.concatenate", "np.ones((100, 8))"), ("torch.cat", "torch.ones(100, 8)")]
 )

@@ -48,7 +48,8 @@ class _Leaf:
     bytes: int
     label: str
     graph: bool
-    base: bool
+    kept: int
+    """Bytes of a larger base that it keeps alive as a view; 0 where there is none."""
 
 
 def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: ANN401
@@ -96,8 +97,9 @@ def contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     below = [leaf for found in leaves for leaf in found]
     single = holding.kind in {"array", "graph", "text", "bytes"}
     items = 1 if single else holding.length
-    graph, base = any(leaf.graph for leaf in below), any(leaf.base for leaf in below)
     heavy = sum(leaf.bytes for leaf in below)
+    kept = sum(leaf.kept for leaf in below)
+    graph, base = any(leaf.graph for leaf in below), 0 < kept >= heavy / 2
     item = _item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
     largest = [max(found, key=lambda leaf: leaf.bytes) for found in leaves if found]
     mean = holding.bytes / max(items * holding.instances, 1) * len(newest)
@@ -160,11 +162,10 @@ def _below(named: Iterable[tuple[str, Any]]) -> list[Any]:
 def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
     seen = figures_of(obj)
     if seen is None:
-        return _Leaf(obj, size, f"{name_of(type(obj))} of {size} bytes", graph=False, base=False)
-    if seen.graphed is None:
-        return _Leaf(obj, seen.bytes, seen.label, graph=False, base=seen.kept > OWNING.base * seen.bytes)
-    own = seen.bytes or size
-    return _Leaf(obj, max(own, size), seen.label, graph=seen.graphed, base=seen.kept > OWNING.base * own)
+        return _Leaf(obj, size, f"{name_of(type(obj))} of {size} bytes", graph=False, kept=0)
+    own = seen.bytes if seen.graphed is None else seen.bytes or size
+    kept = seen.kept if seen.kept > OWNING.base * own else 0
+    return _Leaf(obj, own if seen.graphed is None else max(own, size), seen.label, bool(seen.graphed), kept)
 
 
 def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
