@@ -497,6 +497,25 @@ def test_a_container_that_grows_with_the_warm_up_alone_is_not_reported(user: Any
     assert watch(monitor, step, 40) == {}
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_was_seen_without_a_proof_is_a_cause_if_memory_went_on_like_it(
+    user: Any, monitor: Monitor, *, ends: bool
+) -> None:
+    rng = np.random.default_rng(10)
+
+    def step(number: int) -> Reading:
+        if not ends or number <= 14:
+            user.keep(1)
+        scattered = 6 * rng.normal() if number < 28 else 0
+        return grown(number, len(user.HISTORY) + scattered)
+
+    assert watch(monitor, step, 28) == {}, "readings scatter more than they rise"
+    assert monitor.unproven(600 * MIB) == [], "it is too little for what has no cause"
+    found = monitor.unproven(28 * MIB)
+    assert [each.owner for each in found] == ([] if ends else ["train.HISTORY"])
+    assert [each.owner for each in monitor.findings()] == [each.owner for each in found]
+
+
 def test_without_a_trace_the_owner_is_told_without_a_line(user: Any) -> None:
     monitor = Monitor(Roots(), trace=False)
     (found,) = next(iter(watch(monitor, leaking(user), 10).values()))

@@ -7,10 +7,12 @@ from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Search
+from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_rest
 from flatwater.memory.diagnose.lines import Tracer
-from flatwater.memory.diagnose.owners import FOLLOWED, ITEMISED, Owner, added_since, held_now, reached
+from flatwater.memory.diagnose.owners import FOLLOWED, ITEMISED, Owner, added_since, find_owners, held_now, reached
 from flatwater.memory.objects.census import Census, Holding
+from flatwater.memory.objects.libraries import longer
 from flatwater.memory.objects.raw import full_name
 from flatwater.memory.objects.roots import Callback, Roots
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
@@ -68,6 +70,36 @@ class Investigation:
     """Of the last look, waiting for a line or for the rest."""
     grew: bool = False
     """Whether the length of the first owner was another one at the last look."""
+
+
+def longer_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
+    """Globals of libraries that became longer since the investigation began; none the second time."""
+    before, case.libraries = case.libraries, None
+    return {} if before is None else longer(roots, before)
+
+
+def owners_of(before: Census, now: Census, grown: float, *, handles: bool) -> list[Owner]:
+    """The containers that grew. What is too small to be told does not count as found: a handle's Python object is.
+
+    Args:
+        before: the earlier census.
+        now: the later one.
+        grown: bytes that came between them.
+        handles: whether containers of handles are asked for what the others leave.
+    """
+    owners = [each for each in find_owners(before, now) if each.bytes_grown >= OWNING.told_share * grown]
+    missing = grown - sum(owner.bytes_grown for owner in owners)
+    if handles and missing > (1 - OWNING.explained) * grown:
+        return [*find_handles(before, now, missing), *owners]
+    return owners
+
+
+def gained_by_roots(before: Census, now: Census) -> list[tuple[str, int]]:
+    """Roots and the bytes that each holds more than before, most first."""
+    roots = {path: held.bytes for path, held in now.holdings.items() if held.parent is None}
+    held = before.holdings
+    grown = ((path, size - (held[path].bytes if path in held else 0)) for path, size in roots.items())
+    return sorted(grown, key=lambda each: -each[1])
 
 
 def remember_(case: Investigation, first: Owner) -> None:
@@ -191,6 +223,26 @@ def garbage_(case: Investigation, slope: Slope, growth: Growth, swing: float) ->
     if garbage.made_at is not None:
         case.lines[CYCLIC] = garbage.made_at
     return [judge_garbage(replace(garbage, made_at=case.lines.get(CYCLIC)), slope.per_step, slope, growth)]
+
+
+@dataclass(frozen=True)
+class Unproven:
+    """What an investigation found that ended without a proof: readings may scatter more than they rise."""
+
+    found: Sequence[Finding]
+    at: Reading
+
+    def causes(self, last: Reading, open_bytes: float) -> list[Finding]:
+        """The findings, if they have most of all that has no cause, and memory went on as they say; else none.
+
+        Args:
+            last: the latest reading.
+            open_bytes: that have no cause.
+        """
+        rate = sum(found.bytes_per_step for found in self.found)
+        came, said = last.unaccounted - self.at.unaccounted, rate * (last.step - self.at.step)
+        went_on = min(came, said) >= CASE.garbage * max(came, said) > 0
+        return list(self.found) if went_on and rate * last.step >= CASE.garbage * open_bytes else []
 
 
 Known = Mapping[str, Finding]

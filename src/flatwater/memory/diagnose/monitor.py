@@ -14,13 +14,17 @@ from flatwater.memory.diagnose.garbage import Garbage
 from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.investigation import (
     Investigation,
+    Unproven,
     drift_of,
+    gained_by_roots,
     garbage_,
     held_,
     judged_,
     leave_,
+    longer_libraries_,
     most_looks,
     native,
+    owners_of,
     recounted,
     remember_,
     search_,
@@ -32,10 +36,9 @@ from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage, wan
 from flatwater.memory.diagnose.levels import Levels
 from flatwater.memory.diagnose.lines import Following, Tracer
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
-from flatwater.memory.diagnose.owners import find_owners
 from flatwater.memory.diagnose.states import TRANSITIONS, Action, Event, State
 from flatwater.memory.objects.census import Census, Censuses, Counted
-from flatwater.memory.objects.libraries import lengths, longer
+from flatwater.memory.objects.libraries import lengths
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import process_seconds
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
@@ -92,6 +95,7 @@ class Monitor:
         """Found at this reading."""
         self._open = False
         """Whether the last investigation explained too little: the record is asked again at each reading."""
+        self._unproven: Unproven | None = None
         self._quiet = 0
         self._patience = CASE.quiet
         self._slope = recent_slope(self._record.unaccounted)
@@ -211,13 +215,8 @@ class Monitor:
 
     def gained(self) -> list[tuple[str, int]]:
         """Roots that hold more than at the beginning, new ones too, and by how many bytes: leads, and no proof."""
-        taken = self._counted_now()
-        if taken is None or self._first.before is None:
-            return []
-        before, now = self._first.before.holdings, taken[1].holdings
-        roots = {path: held.bytes for path, held in now.items() if held.parent is None}
-        grown = ((path, size - (before[path].bytes if path in before else 0)) for path, size in roots.items())
-        return sorted(grown, key=lambda each: -each[1])
+        taken, before = self._counted_now(), self._first.before
+        return [] if taken is None or before is None else gained_by_roots(before, taken[1])
 
     def _counted_now(self) -> tuple[int, Census] | None:
         """A census at the last reading, whole and at once; None before the first."""
@@ -250,6 +249,14 @@ class Monitor:
         self._news.append(replace(found, share=min(1.0, garbage.bytes / open_bytes)))
         self._known()
         return [self._found[CYCLIC]]
+
+    def unproven(self, open_bytes: int) -> list[Finding]:
+        """What was found without a proof, if memory went on growing as it says, and it is most of what has no cause."""
+        seen, last = self._unproven, self._last
+        causes = [] if seen is None or last is None else seen.causes(last, open_bytes)
+        self._news += causes
+        self._known()
+        return [self._found[found.owner] for found in causes]
 
     def behind_handles(self, open_bytes: int) -> list[Finding]:
         """The container whose items came with the bytes that have no cause, since the first census."""
@@ -342,13 +349,9 @@ class Monitor:
 
     def _widen(self, _reading: Reading) -> Event:
         """Ask once whether libraries may hold the rest: the next census is the first of two that are compared."""
-        before, self._case.libraries = self._case.libraries, None
-        if before is not None:
-            grown = longer(self._roots, before)
-            self.censuses.libraries |= grown
-            if grown:
-                return Event.LONGER
-        return Event.UNEXPLAINED
+        grown = longer_libraries_(self._case, self._roots)
+        self.censuses.libraries |= grown
+        return Event.LONGER if grown else Event.UNEXPLAINED
 
     def _search(self, reading: Reading) -> Event | None:
         if not search_(self._case, self._roots, self._tracer, reading.step):
@@ -424,7 +427,8 @@ class Monitor:
             self._following.end()
         self._news += [found for found in self._found.values() if wants_line(found)]
 
-    def _leave(self, _reading: Reading) -> None:
+    def _leave(self, reading: Reading) -> None:
+        self._unproven = Unproven(self._case.seen, reading) if self._case.seen else self._unproven
         self._rest(explained=False)
 
     def _rest(self, *, explained: bool) -> None:
@@ -462,11 +466,7 @@ class Monitor:
         if taken is None or case.before is None or taken[0] <= case.since:
             return None
         grown = slope.per_step * (taken[0] - case.since)
-        # What is too small to be told does not count as found: a handle's Python object is.
-        owners = [each for each in find_owners(case.before, taken[1]) if each.bytes_grown >= OWNING.told_share * grown]
-        missing = grown - sum(owner.bytes_grown for owner in owners)
-        if case.handles and missing > (1 - OWNING.explained) * grown:
-            owners = [*find_handles(case.before, taken[1], missing), *owners]
+        owners = owners_of(case.before, taken[1], grown, handles=case.handles)
         if owners and case is not self._first:
             remember_(case, owners[0])
             self.levels.follow(owners, growth.resident)

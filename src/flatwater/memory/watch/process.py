@@ -390,6 +390,7 @@ class ProcessWatch:
         steps = self._rows[-1].reading.step - settled(self._rows)[0].reading.step
         causes = self._monitor.uncollected(outcome.bytes, steps) if outcome.next else []
         causes = causes or self._collected(known, growing=bool(outcome.next))
+        causes = causes or (self._monitor.unproven(outcome.bytes) if outcome.next else [])
         if not causes and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
             causes = self._monitor.behind_handles(outcome.bytes)
             self._leads = [] if causes else self._monitor.gained()
