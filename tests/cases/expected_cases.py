@@ -107,7 +107,7 @@ NEW = {
     "queued_records": _case("logging", "backlog", "records", "QueueHandler", "QueueListener"),
     "registered_routes": _case("fastapi", "leak", "routes", "router", "application"),
     "widget_registry": _case("ipywidgets", "leak", "_instances", "widgets"),
-    "rate_limits": _case("limits", "leak cache", "events", "storage", "limiter"),
+    "rate_limits": _case("limits", "leak cache", "events", "MemoryStorage", "storage", "limiter"),
     "stored_objects": _case("moto", "leak", "s3_backends", "buckets", "backend"),
     "tls_contexts": _case("ssl", "leak native", "clients", "outside of Python"),
     "page_strings": _case("bs4", "leak", "titles"),
