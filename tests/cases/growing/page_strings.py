@@ -22,7 +22,7 @@ def main(rounds: int) -> None:
     titles = []
     for n in range(rounds):
         titles.append(poll(n))
-        time.sleep(0.08)
+        time.sleep(0.11)
 
 
 if __name__ == "__main__":

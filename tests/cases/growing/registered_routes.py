@@ -29,7 +29,7 @@ def main(rounds: int) -> None:
     for _ in range(rounds):
         for kind in KINDS:
             application.add_api_route(f"/{kind}/webhook", webhook, methods=["POST"])  # <- here
-        time.sleep(0.05)
+        time.sleep(0.09)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def main(rounds: int) -> None:
         for _ in range(500):
             session = boto3.Session(region_name="us-west-2", botocore_session=credentials)  # <- here
             total += len(session.region_name)
-        time.sleep(0.08)
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def main(rounds: int) -> None:
     for n in range(rounds):
         for part in range(4):
             client.put_object(Bucket="reports", Key=f"{n}/{part}", Body=bytes([part]) * 300_000)  # <- here
-        time.sleep(0.1)
+        time.sleep(0.13)
 
 
 if __name__ == "__main__":
