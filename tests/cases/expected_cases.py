@@ -100,6 +100,26 @@ ASIDE = {
 }
 """The same, looked at once, at the end."""
 
+NEW = {
+    "loss_history": _case("torch", "leak native", "losses"),
+    "second_order_gradients": _case("torch", "native leak", "outside of Python", "cyclic garbage", "weights"),
+    "gradient_maps": _case("torch", "leak", "cyclic garbage", "ActivationMaps"),
+    "queued_records": _case("logging", "backlog", "records", "QueueHandler", "QueueListener"),
+    "registered_routes": _case("fastapi", "leak", "routes", "router", "application"),
+    "widget_registry": _case("ipywidgets", "leak", "_instances", "widgets"),
+    "rate_limits": _case("limits", "leak cache", "events", "MemoryStorage", "storage", "limiter"),
+    "stored_objects": _case("moto", "leak", "s3_backends", "buckets", "backend"),
+    "tls_contexts": _case("ssl", "leak native", "clients", "outside of Python"),
+    "page_strings": _case("bs4", "leak", "titles"),
+    "timer_handles": _case("asyncio", "leak backlog", "_scheduled", "loop", "TimerHandle"),
+    "signal_receivers": _case("psygnal", "leak", "changed", "_slots", "theme"),
+    "memory_database": _case("sqlite3", "native leak", "outside of Python", "database", "sqlite"),
+    "pool_globals": _case("concurrent", "leak native", "index", "worker"),
+    "session_handlers": _case("boto3", "leak", "credentials", "emitter", "_handlers", "_trie"),
+    "cached_completions": _case("aiocache", "cache leak", "_cache", "completion", "aiocache"),
+}
+"""Programs whose verdicts, owners and lines were written down before the finder had read them."""
+
 FLAT = {
     "arrow_batches": "pyarrow",
     "bounded_publisher": "asyncio",
@@ -113,6 +133,14 @@ FLAT = {
     "sqlalchemy_rows": "sqlalchemy",
 }
 """Program in which nothing is to be found -> the library that it is written with."""
+
+NEW_FLAT = {
+    "bounded_thumbnails": "cachetools",
+    "polled_pages": "bs4",
+    "summed_chunks": "concurrent",
+    "trained_network": "torch",
+}
+"""The same, with nothing to be found."""
 
 
 def halves() -> tuple[list[str], list[str]]:
