@@ -101,7 +101,9 @@ def after(kept: list[int]) -> object:
 
 
 def within(kept: list[int]) -> object:
-    return [kept.append(block) for block in [keep(SIZE)] for _ in [0]]  # the end of within
+    handle = [sum(0 for _ in kept), keep(SIZE)]  # the end of within
+    kept.append(handle[1])
+    return handle
 
 
 @pytest.mark.parametrize(("function", "early"), [(before, True), (after, False), (within, True)])
