@@ -9,6 +9,7 @@ import pytest
 from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.owners import Owner
 from flatwater.memory.objects.census import take_census
+from flatwater.memory.objects.raw import full_name
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.thresholds import MIB
 
@@ -44,6 +45,7 @@ def test_the_container_of_handles_is_the_owner(load: Load) -> None:
     assert owner.bytes_grown == 10 * EACH
     assert owner.what == "11 × Stream, each with its Compress, and about 256.00 KiB outside of Python with each"
     assert owner.holders == ("train.py, global STREAMS", "dict of 11", "Stream")
+    assert {full_name(type(one)) for one in owner.newest} == {("zlib", "Compress")}, "their lines count, as bytes do"
 
 
 @pytest.mark.parametrize("made", ["SHARED", "object()", "{'packed': b''}", "number"])

@@ -16,6 +16,8 @@ from flatwater.memory.diagnose.judge import (
     judge_rest,
     limit_step,
     together,
+    wants_line,
+    with_line,
 )
 from flatwater.memory.diagnose.owners import Owner
 from flatwater.memory.objects.census import Holding
@@ -48,6 +50,10 @@ LIST = Owner(
 )
 MADE = Made("/home/ada/train.py", 31, "learn", "aten::mm")
 DRIFT = Slope(10.0 * MIB, 9.0 * MIB, 12.0 * MIB)
+
+
+TABLES = replace(LIST, what="49 × Table, and about 1.93 MiB outside of Python with each", outside=True)
+RISES = Made("/home/ada/train.py", 30, "load", "native")
 
 
 def growth(*, per_step: float = 10, resident: float = 400, limit: float | None = 1000) -> Growth:
@@ -226,3 +232,14 @@ def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
         return
     assert told is not None
     assert told - whole.step == pytest.approx(step - whole.step, rel=0.05, abs=1), "two digits"
+
+
+def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_objects_beside_it() -> None:
+    found = judged(TABLES)
+    told = with_line(found, RISES)
+    assert (told.made_at, told.what) == (RISES, f"{TABLES.what}; the objects are made at train.py:31")
+    assert [wants_line(each) for each in (found, told, judged(LIST))] == [True, False, False]
+    assert with_line(told, MADE) == told
+    assert with_line(found, replace(RISES, line=MADE.line)) == found, "the same line, and no native one"
+    assert with_line(replace(found, made_at=None), RISES).what == TABLES.what
+    assert with_line(judged(LIST), RISES) == judged(LIST), "what objects hold has their line"

@@ -1,9 +1,11 @@
 """The line that made an object: of the user's program, whatever library the memory comes from."""
 
+import ctypes
 import sys
 import tracemalloc
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,8 +15,11 @@ import pytest
 import torch
 
 from flatwater.memory.diagnose.finding import Made
-from flatwater.memory.diagnose.lines import Tracer
-from flatwater.memory.series.slope import thinned
+from flatwater.memory.diagnose.judge import Evidence, judge
+from flatwater.memory.diagnose.lines import Following, Tracer
+from flatwater.memory.series.readings import Growth
+from flatwater.memory.series.slope import Slope, thinned
+from flatwater.memory.thresholds import MIB
 
 SOURCE = """
 from dataclasses import dataclass, field, make_dataclass
@@ -255,3 +260,49 @@ def test_nothing_is_kept_alive(tracer: Tracer, user: Any) -> None:
     tracer.where([kept])
     del kept
     assert seen() is None
+
+
+NATIVE = """
+import ctypes
+malloc = ctypes.CDLL(None).malloc
+malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+
+def keep(kept):
+    kept.append(malloc(3 << 20))
+    table = [kept[-1]]
+    return table
+
+def fill(kept):
+    table = [None]
+    kept.append(malloc(3 << 20))
+    return table
+"""
+
+
+@pytest.mark.parametrize(("function", "better"), [("keep", True), ("fill", False)])
+def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
+    function: str, tmp_path: Path, *, better: bool
+) -> None:
+    """What is put into an object that is there already has the object's line."""
+    program = load(tmp_path / "native.py", NATIVE, "native")
+    item = Made(str(tmp_path / "native.py"), line_of("table = [", NATIVE) if better else 12, function, "python")
+    whole = Slope(3.0 * MIB, 3.0 * MIB, 3.0 * MIB)
+    growth = Growth(100, 400 * MIB, None, whole, "round")
+    found = judge(Evidence(verdict="leak", owner="tables", drift=whole, made_at=item, outside=True), growth)
+    following, kept = Following(), list[int]()
+    assert not following.is_wanted([replace(found, outside=False)]), "its objects are the growth"
+    assert following.is_wanted([found])
+    assert following.begin()
+    try:
+        for _ in range(5):
+            getattr(program, function)(kept)
+    finally:
+        following.end()
+    free = ctypes.CDLL(None).free
+    for block in kept:
+        free(ctypes.c_void_p(block))
+    made_at = following.told(found).made_at
+    assert made_at == (Made(item.file, item.line - 1, function, "native") if better else item)
+    other = replace(found, made_at=replace(item, line=1))
+    assert following.told(other) == other, "nobody has asked for it"
+    assert following.is_wanted([found]) != better

@@ -28,6 +28,7 @@ import torch
 
 HISTORY = []
 OTHERS = []
+TRIALS = []
 REPLAY = deque(maxlen=CAPACITY)
 
 def act(n):
@@ -35,6 +36,12 @@ def act(n):
 
 def keep(n):
     HISTORY.append(act(n))
+
+def begin():
+    TRIALS.append({"number": [len(TRIALS)]})
+
+def fill():
+    TRIALS[-1]["values"] = [float(n) for n in range(40_000)]
 
 def keep_others(n):
     for _ in range(n):
@@ -208,6 +215,26 @@ def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: i
     assert found.owner == "train.HISTORY"
     assert found.made_at is not None
     assert found.made_at.function == "act"
+    assert True not in traced
+
+
+@pytest.mark.parametrize("period", [1, 6])
+def test_an_item_that_is_being_filled_has_the_line_that_fills_it(user: Any, period: int) -> None:
+    """A second one says that it is whole; where none comes in time, a line is better than none."""
+    traced, function = [], {1: "fill", 6: "begin"}[period]
+    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.tracing))
+    user.begin()
+
+    def step(number: int) -> Reading:
+        if number % period == 0:
+            user.fill()
+            user.begin()
+        return grown(number, 1.25 * (number - number % period))
+
+    told = watch(monitor, step, 12 * period)
+    (found,) = [finding for found in told.values() for finding in found if finding.owner == "train.TRIALS"]
+    assert found.made_at is not None
+    assert found.made_at.function == function
     assert True not in traced
 
 

@@ -59,9 +59,9 @@ def quick() -> bool:
     return time.perf_counter() - began < QUICK
 
 
-def noted(work: Callable[[], Any]) -> Rises:
+def noted(work: Callable[[], Any], end: tuple[str, int] | None = None) -> Rises:
     rises = Rises(lambda file: file == __file__, seconds=0.5, quick=QUICK)
-    assert rises.begin()
+    assert rises.begin(end)
     try:
         work()
     finally:
@@ -86,6 +86,39 @@ def test_the_line_of_what_is_kept_is_told_and_not_that_of_what_is_given_back() -
     source, first = inspect.getsourcelines(keep)
     line = first + next(n for n, text in enumerate(source) if "rises here" in text)
     assert place == (__file__, line, "keep")
+
+
+def before(kept: list[int]) -> object:
+    column = keep(SIZE)
+    kept.append(column)
+    return object()  # the end of before
+
+
+def after(kept: list[int]) -> object:
+    handle = object()  # the end of after
+    kept.append(keep(SIZE))
+    return handle
+
+
+def within(kept: list[int]) -> object:
+    handle = [sum(0 for _ in kept), keep(SIZE)]  # the end of within
+    kept.append(handle[1])
+    return handle
+
+
+@pytest.mark.parametrize(("function", "early"), [(before, True), (after, False), (within, True)])
+def test_what_comes_after_the_line_that_is_asked_for_is_not_told(function: Callable[..., Any], *, early: bool) -> None:
+    kept: list[int] = []
+    source, first = inspect.getsourcelines(function)
+    end = first + next(n for n, text in enumerate(source) if "the end of" in text)
+    if not quick():
+        pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
+    place = noted(lambda: [function(kept) for _ in range(5)], (__file__, end)).place(mostly=0.5, fewest=3)
+    elsewhere = noted(lambda: [kept.append(keep(SIZE)) for _ in range(5)], (__file__, end)).place(mostly=0.5, fewest=3)
+    for block in kept:
+        libc.free(block)
+    assert (place is not None and place[2] == "keep") == early
+    assert elsewhere is None, "what another function makes is not of this one"
 
 
 def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:

@@ -38,7 +38,8 @@ class _Candidate:
     path: str
     came: int
     """Items since the census before."""
-    handle: type
+    handles: tuple[Any, ...]
+    """One of each of the newest items."""
     each: float
     """Handles in an item."""
 
@@ -60,13 +61,26 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
     if behind < HANDLES.least_bytes:
         return []
     holding, owner = after.holdings[best.path], owner_of(before.holdings[best.path], after, best.path, missing)
-    number, word = holding.length * holding.instances, name_of(best.handle)
+    kind = type(best.handles[-1])
+    number, word = holding.length * holding.instances, name_of(kind)
     item = owner.holders[-1]
-    said = item == word or full_name(best.handle)[0] == "ctypes"
+    said = item == word or full_name(kind)[0] == "ctypes"
     what = f"{number} × {item}" if said else f"{number} × {item}, each with its {word}"
-    place = "" if best.handle is Callback else "outside of Python "
+    place = "" if kind is Callback else "outside of Python "
     outside = f"{what}, and about {format_bytes(behind)} {place}with each"
-    return [replace(owner, what=outside, count=number, item_bytes=round(behind) + owner.item_bytes, outside=True)]
+    size = round(behind) + owner.item_bytes
+    newest = made_handles(best.handles) or owner.newest
+    return [replace(owner, what=outside, count=number, item_bytes=size, outside=True, newest=newest)]
+
+
+def handles_below(items: Sequence[Any]) -> tuple[Any, ...]:
+    """The handles below the items of a container, one of each item, as far as a line made them."""
+    return made_handles(_handles(items))
+
+
+def made_handles(handles: Sequence[Any]) -> tuple[Any, ...]:
+    """Those of the handles that a line of a program made."""
+    return tuple(handle for handle in handles if type(handle) is not Callback)
 
 
 def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
@@ -80,7 +94,7 @@ def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
     handles = _handles(newest)
     if not handles or len(handles) < HANDLES.own * len(newest):
         return None
-    return _Candidate(path, came, type(handles[-1]), len(handles) / len(newest))
+    return _Candidate(path, came, tuple(handles), len(handles) / len(newest))
 
 
 def _handles(items: Sequence[Any]) -> list[Any]:

@@ -7,13 +7,14 @@ from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Search
-from flatwater.memory.diagnose.handles import find_handles
+from flatwater.memory.diagnose.handles import find_handles, handles_below
 from flatwater.memory.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_rest
 from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.owners import FOLLOWED, ITEMISED, Owner, added_since, find_owners, held_now, reached
+from flatwater.memory.objects.arrays import figures_of
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.libraries import longer
-from flatwater.memory.objects.raw import full_name
+from flatwater.memory.objects.raw import full_name, is_a
 from flatwater.memory.objects.roots import Callback, Roots
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Series, Slope, drifting, rising_lately, stairs
@@ -149,25 +150,39 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     if case.traced_owner is None or not case.found:
         return False
     way, holding = case.traced_owner
-    case.retold = _again_(case, tracer, reached(roots, way), holding)
-    case.still = 0 if case.retold is not None else case.still + 1
+    told, whole = _again_(case, tracer, reached(roots, way), holding)
+    case.still = 0 if whole else case.still + 1
     waits = 0 < case.still <= CASE.still
-    if not waits:
-        case.still, case.traced_owner = 0, None
+    if waits:
+        case.found = told or case.found
+    else:
+        case.retold, case.still, case.traced_owner = told, 0, None
     return waits
 
 
-def _again_(case: Investigation, tracer: Tracer | None, container: Any, holding: Holding) -> list[Finding] | None:  # noqa: ANN401
-    """The findings of the last look, with the line of what was added to the first one's container since."""
+def _again_(
+    case: Investigation,
+    tracer: Tracer | None,
+    container: Any,  # noqa: ANN401
+    holding: Holding,
+) -> tuple[list[Finding] | None, bool]:
+    """Findings of the last look, with the line of what was added to the first one's container since; and if for good.
+
+    An item may still be filled, by lines that have not run yet: a second one says that the first is whole. What has its
+    size from the beginning on is not waited for: an array, a text, a handle.
+    """
     added = None if container is None else added_since(container, holding)
     if added is None:
-        return None
+        return None, False
     case.length, newest = added
     first, *others = case.found
-    made = line_of_(case, tracer, first.owner, newest)
+    handles = handles_below(newest) if first.outside else ()
+    made = line_of_(case, tracer, first.owner, handles or newest)
     if made is None:
-        return None
-    return [replace(first, made_at=made), *others]
+        return None, False
+    sized = bool(handles) or is_a(newest[-1], str, bytes) or figures_of(newest[-1]) is not None
+    whole = sized or holding.kind not in ITEMISED or case.length > holding.length + 1
+    return [replace(first, made_at=made), *others], whole
 
 
 def wants_garbage(case: Investigation) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import ceil
+from pathlib import PurePath
 
 from flatwater.memory.diagnose.finding import Finding, Made, Verdict
 from flatwater.memory.diagnose.garbage import Garbage
@@ -214,8 +215,10 @@ NATIVE_LINE = (
 
 
 def wants_line(found: Finding) -> bool:
-    """Whether only the line that runs while memory rises can be told: no object that was made is in sight."""
-    return found.verdict == "native" or (found.outside and found.made_at is None)
+    """Whether the line that runs while memory rises is wanted: no object that was made has the bytes."""
+    return found.verdict == "native" or (
+        found.outside and (found.made_at is None or found.made_at.operation != "native")
+    )
 
 
 def with_line(found: Finding, line: Made | None) -> Finding:
@@ -223,7 +226,13 @@ def with_line(found: Finding, line: Made | None) -> Finding:
     if line is None or not wants_line(found):
         return found
     if found.verdict != "native":
-        return replace(found, made_at=line)
+        item = found.made_at
+        if item is None:
+            return replace(found, made_at=line)
+        if (item.file, item.line) == (line.file, line.line):
+            return found
+        kept = f"{found.what}; the objects are made at {PurePath(item.file).name}:{item.line}"
+        return replace(found, made_at=line, what=kept)
     what = f"{UNEXPLAINED['native'][1]}; memory rises while this line runs"
     return replace(found, made_at=line, what=what, advice=NATIVE_LINE)
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType, NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from flatwater.memory.diagnose.finding import Made
+from flatwater.memory.diagnose.finding import Finding, Made
+from flatwater.memory.diagnose.judge import wants_line, with_line
 from flatwater.memory.objects.arrays import figures_of, last_base, saved_tensors
 from flatwater.memory.objects.children import LONG_TEXT
 from flatwater.memory.objects.raw import bytes_of, is_a
@@ -30,7 +31,7 @@ from flatwater.memory.thresholds import SHIPPED
 if TYPE_CHECKING:
     from flatwater.memory.probes.torch_ops import NewStorages
 
-RISING = SHIPPED.rising
+RISING, OWNING = SHIPPED.rising, SHIPPED.owning
 FRAMES = 16
 """Frames that tracemalloc keeps of each allocation: enough to leave a library."""
 
@@ -176,17 +177,23 @@ class Following:
         """
         self.rises = Rises(lambda file: is_user_file(file, packages), seconds=RISING.seconds, quick=RISING.quick)
         self.line: Made | None = None
+        self._item: Made | None = None
+        """The line of the objects that the bytes lie behind, if it is known. Then only one that comes before it is
+        better: for what an object takes later, whoever made it answers."""
         self._times = self._readings = 0
 
-    @property
-    def wanted(self) -> bool:
-        """Whether there is no line, and it was not asked too often."""
-        return self.line is None and self._times < RISING.tries
+    def is_wanted(self, told: Iterable[Finding]) -> bool:
+        """Whether one of the findings wants a line, and there is none, and it was not asked too often."""
+        wanting = [found.made_at for found in told if wants_line(found) and found.share >= OWNING.told_share]
+        if not wanting or self.line is not None or self._times >= RISING.tries:
+            return False
+        self._item = None if None in wanting else wanting[0]
+        return True
 
     def begin(self) -> bool:
         """Begin. Returns whether it has: not in a program that is traced already."""
         self._times, self._readings = self._times + 1, 0
-        return self.rises.begin()
+        return self.rises.begin(None if self._item is None else (self._item.file, self._item.line))
 
     def is_over(self) -> bool:
         """At a reading: whether enough is known, or it has taken long enough."""
@@ -199,6 +206,10 @@ class Following:
         place = self.rises.place(mostly=RISING.mostly, fewest=RISING.fewest)
         if place is not None:
             self.line = Made(place[0], place[1], _short(place[2]), "native")
+
+    def told(self, found: Finding) -> Finding:
+        """A finding with the line, if it is one that was asked for."""
+        return with_line(found, self.line) if found.made_at in {None, self._item} else found
 
 
 def _side(file: str, packages: tuple[str, ...]) -> Side:

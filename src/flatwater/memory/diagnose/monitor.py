@@ -32,7 +32,7 @@ from flatwater.memory.diagnose.investigation import (
     waits_,
     wants_garbage,
 )
-from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage, wants_line, with_line
+from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage, wants_line
 from flatwater.memory.diagnose.levels import Levels
 from flatwater.memory.diagnose.lines import Following, Tracer
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
@@ -411,8 +411,7 @@ class Monitor:
     def _lineless(self) -> Event | None:
         """Whether growth whose objects are out of sight is told now, and worth being followed to its line."""
         told = [*self._news, *self._found.values()]
-        native_told = any(wants_line(found) and found.share >= OWNING.told_share for found in told)
-        wanted = native_told and self._following is not None and self._following.wanted
+        wanted = self._following is not None and self._following.is_wanted(told)
         return Event.LINELESS if wanted and self._may_trace else None
 
     def _follow(self, _reading: Reading) -> Event | None:
@@ -495,6 +494,6 @@ class Monitor:
         before = {owner: known.verdict for owner, known in self._found.items()}
         found, self._news = self._news, []
         for finding in found:
-            self._found[finding.owner] = with_line(finding, self._following.line if self._following else None)
+            self._found[finding.owner] = finding if self._following is None else self._following.told(finding)
         fresh = {finding.owner for finding in found if before.get(finding.owner) != finding.verdict}
         return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []

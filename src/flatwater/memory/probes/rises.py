@@ -17,7 +17,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 
 from flatwater.memory.probes.allocator import totals
 from flatwater.memory.probes.bound import close_file, monotonic, open_file, read_at_beginning
@@ -45,10 +45,15 @@ class Rises:
         """
         self._is_users, self._seconds, self._quick = is_users, seconds, quick
         self._files: dict[str, bool] = {}
-        self._kept: list[tuple[Place | None, int]] = []
-        """Line and bytes of each rise that was not given back, the latest last."""
+        self._kept: list[tuple[Place | None, int, bool]] = []
+        """Line and bytes of each rise that was not given back, and whether it came early; the latest last."""
         self._line: Place | None = None
         """The one that runs."""
+        self._end: tuple[str, int] | None = None
+        """The line up to which a rise is early."""
+        self._has_end: dict[CodeType, bool] = {}
+        self._stands: int | None = None
+        """The line at which the function with that one stands; None while it does not run."""
         self._file: int | None = None
         self._beside: int | None = None
         """What was resident beside the allocator's at the beginning."""
@@ -62,12 +67,19 @@ class Rises:
         """Whether it is noted."""
         return self._file is not None
 
-    def begin(self) -> bool:
-        """Begin, unless the program is traced already. Returns whether it has begun."""
+    def begin(self, end: tuple[str, int] | None = None) -> bool:
+        """Begin, unless the program is traced already. Returns whether it has begun.
+
+        Args:
+            end: file and line of the user's. Rises are early until its function comes to the line after it, and what
+                is told is early.
+        """
         if self.running or sys.gettrace() is not None:
             return self.running
         self._kept.clear()
         self._line, self._beside, self._events = None, None, 0
+        self._end, self._stands = end, None
+        self._has_end.clear()
         self._file = open_file("/proc/self/statm")
         asking = _seconds(totals)
         self._asks = asking < self._quick
@@ -100,21 +112,23 @@ class Rises:
         return self._events >= self._most
 
     def place(self, *, mostly: float, fewest: int) -> Place | None:
-        """The line at which most of the memory came; None if there is none.
+        """The line at which most of the memory came; None if there is none, or it came too late.
 
         Args:
             mostly: part of all that came that it must have.
             fewest: rises that it must have.
         """
         sizes, times = Counter[Place | None](), Counter[Place | None]()
-        for place, size in self._kept:
+        early = Counter[Place | None]()
+        for place, size, is_early in self._kept:
             sizes[place] += size
             times[place] += 1
+            early[place] += size * is_early
         if not sizes:
             return None
         place, size = sizes.most_common(1)[0]
         known = size >= mostly * sum(sizes.values()) and times[place] >= fewest
-        return place if known else None
+        return place if known and early[place] >= mostly * size else None
 
     def _passed(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
         """One event of the interpreter: a call, a line, a return, an exception."""
@@ -126,6 +140,10 @@ class Rises:
             self._note(self._bytes(self._file))
             here = (code.co_filename, frame.f_lineno, code.co_qualname)
             self._line = self._outer(frame) if event == _RETURN else here
+            if self._holds_end(code):
+                goes_on = frame.f_back if event == _RETURN else frame
+                known = goes_on is not None and self._holds_end(goes_on.f_code)
+                self._stands = goes_on.f_lineno if goes_on is not None and known else None
             if self._events >= self._most:
                 sys.settrace(None)
         return 0
@@ -135,12 +153,23 @@ class Rises:
         self._events += 1
         gained, self._before = now - self._before, now
         if gained > 0:
-            self._kept.append((self._line, gained))
+            self._kept.append((self._line, gained, self._is_early()))
         while gained < 0 and self._kept:
-            place, size = self._kept.pop()
+            place, size, is_early = self._kept.pop()
             gained += size
             if gained > 0:
-                self._kept.append((place, gained))
+                self._kept.append((place, gained, is_early))
+
+    def _is_early(self) -> bool:
+        return self._end is None or (self._stands is not None and self._stands <= self._end[1])
+
+    def _holds_end(self, code: CodeType) -> bool:
+        """Whether the line up to which a rise is early is one of the code's."""
+        if self._end is None or code.co_filename != self._end[0]:
+            return False
+        if code not in self._has_end:
+            self._has_end[code] = any(line == self._end[1] for _, _, line in code.co_lines())
+        return self._has_end[code]
 
     def _outer(self, frame: FrameType) -> Place | None:
         """The user's line that goes on when a function returns."""
