@@ -11,7 +11,7 @@ import time
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-KINDS = [f"kind{n}" for n in range(120)]
+KINDS = [f"kind{n}" for n in range(100)]
 
 
 class Event(BaseModel):
@@ -29,7 +29,7 @@ def main(rounds: int) -> None:
     for _ in range(rounds):
         for kind in KINDS:
             application.add_api_route(f"/{kind}/webhook", webhook, methods=["POST"])  # <- here
-        time.sleep(0.09)
+        time.sleep(0.08)
 
 
 if __name__ == "__main__":
