@@ -292,6 +292,24 @@ def test_views_that_keep_a_large_base(load: Load, made: str) -> None:
     assert (owner.count, owner.what) == (15, "15 × float32[5]")
 
 
+def test_of_several_containers_on_one_path_the_longest_is_described(load: Load) -> None:
+    """As of a signal, which has a list of what is connected and an empty one."""
+    owner = the_owner(
+        load("""
+            import numpy as np
+            class Node:
+                def __init__(self):
+                    self.listeners = []
+            NODES = (Node(), Node(), Node())
+            def turn():
+                NODES[1].listeners.append(np.zeros(50_000, np.float32))
+        """)
+    )
+    assert owner.path == "train.NODES[*].listeners"
+    assert (owner.holders[-1], owner.what) == ("ndarray", "15 × float32[50000]")
+    assert owner.newest
+
+
 def test_a_small_view_beside_a_large_array_is_not_told(load: Load) -> None:
     owner = the_owner(
         load("""

@@ -48,7 +48,7 @@ class Owner:
     newest: tuple[Any, ...]
     """Up to 24 leaves of the items added last, for finding where they were made. Strong references."""
     container: Any
-    """The container itself, or the first of several. A strong reference."""
+    """The container itself, or the longest of several. A strong reference."""
     holding: Holding
     """What was counted of it: of what grew, where the path is that of what people know it by."""
     way: tuple[str, ...]

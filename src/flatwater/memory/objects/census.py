@@ -62,7 +62,7 @@ class Census:
     seconds: float
     """In which the program stood still, all slices together."""
     live: Mapping[str, Any]
-    """The container on each path, or the first of several. Strong references: `forget` drops them."""
+    """The container on each path, or the longest of several. Strong references: `forget` drops them."""
     unread: Mapping[str, int] = field(default_factory=dict)
     """Objects that could not be read, by class and what went wrong: what they hold is not in the holdings."""
 
@@ -211,9 +211,9 @@ def _holdings(records: Iterable[Place]) -> tuple[dict[str, Holding], dict[str, A
     """By path, parents first, and the container on each; without those that went while the census was taken."""
     holdings, live = dict[str, Holding](), dict[str, Any]()
     for record in records:
-        first = held(record.first)
-        if first is not None and (record.parent is None or record.parent.path in holdings):
-            holdings[record.path], live[record.path] = _holding(record), first
+        container = held(record.longest)
+        if container is not None and (record.parent is None or record.parent.path in holdings):
+            holdings[record.path], live[record.path] = _holding(record), container
     return holdings, live
 
 

@@ -31,12 +31,15 @@ DEEP = 12
 class Place:
     """A path, with what was found on it."""
 
-    __slots__ = ("bytes", "capacity", "chain", "children", "depth", "first", "key", "kind", "length", "parent", "path",
-                 "step", "weight")  # fmt: skip
+    __slots__ = ("bytes", "capacity", "chain", "children", "depth", "key", "kind", "length", "longest", "most", "parent",
+                 "path", "step", "weight")  # fmt: skip
 
     def __init__(self, path: str, parent: "Place | None", key: tuple[str, int], depth: int) -> None:
         self.path, self.parent, self.key, self.depth = path, parent, key, depth
-        self.first: Any = None
+        self.longest: Any = None
+        """The container with the most items of those here, which stands for all: another one may be empty."""
+        self.most = 0
+        """Items in it."""
         self.kind = ""
         self.capacity: int | None = None
         self.step = 0
@@ -225,9 +228,12 @@ def _enter_(walking: Exploration, at: int, obj: Any, inside: Inside) -> None:  #
     if walking.marks[at] & FOLDED:
         record.chain += weight
         return
-    if record.first is None or held(record.first) is None:
-        record.first, record.kind, record.capacity = obj, _kind(record, inside), inside.capacity
+    gone = record.longest is None or held(record.longest) is None
+    if gone:
         record.step = walking.step
+    if gone or inside.length > record.most:
+        record.longest, record.most = obj, inside.length
+        record.kind, record.capacity = _kind(record, inside), inside.capacity
     record.length += inside.length * weight
     record.weight += weight
 
@@ -316,7 +322,7 @@ def rest_(walking: Exploration) -> None:
             objects[at] = None
     walking.rested, walking.queued, walking.checked = opened, len(objects), first + CHECKED
     for record in walking.records.values():
-        record.first = _lighter(record.first)
+        record.longest = _lighter(record.longest)
     walking.groups = deque([(root[0], _lighter(root[1])) for root in group] for group in walking.groups)
     # Nodes of graphs keep what backward needs. Their ids may be used again now: that counts 200 bytes twice.
     walking.walk.seen.difference_update(map(id, walking.walk.kept))
@@ -356,12 +362,12 @@ def _calibrated() -> int:
 def _calibrated_given() -> int:
     """The same in `_references`, for an argument of an argument."""
     record = Place("", None, ("", 0), 0)
-    record.first = object()
+    record.longest = object()
 
     def given(obj: object) -> int:
         return _references(obj)
 
-    return given(record.first)
+    return given(record.longest)
 
 
 _SOLE, _SOLE_GIVEN = _calibrated(), _calibrated_given()
