@@ -104,9 +104,9 @@ def test_what_young_collections_free_waits_unless_it_comes_to_much() -> None:
 
 
 def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait() -> None:
-    kept = Env(200_000)
+    kept = Env(600_000)
     gc.collect(0)
-    kept.__dict__["late"] = Env(200_000)
+    kept.__dict__["late"] = Env(600_000)
     del kept
     Env(10)
     gc.enable()
@@ -115,9 +115,12 @@ def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait(
     finally:
         gc.disable()
     assert found is not None
-    assert found.bytes >= 3_200_000
+    assert found.bytes >= 9_600_000
     assert found.young < 10_000
     assert not found.waits(0.0)
+    little = replace(found, bytes=MIB)
+    assert little.waits(0.0), "a few megabytes stay at that"
+    assert not replace(little, collecting=False).waits(0.0)
 
 
 def test_large_arrays_are_most_of_it() -> None:

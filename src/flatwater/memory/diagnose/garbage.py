@@ -52,14 +52,15 @@ class Garbage:
     """Bytes of it that the next collection of young objects frees; none where the collector is off."""
 
     def waits(self, swing: float) -> bool:
-        """Whether it is how Python works: most of it is freed soon, before it comes to much.
+        """Whether it is how Python works: most of it is freed soon, before it comes to much, or it is little.
 
         Args:
             swing: bytes between the most and the least that the process had: what comes between two collections, if
                 garbage is much of it.
         """
         comes = max(self.young, min(swing, WAITING.wave * self.young))
-        return 2 * self.young > self.bytes and comes < WAITING.felt
+        soon = 2 * self.young > self.bytes and comes < WAITING.felt
+        return soon or (self.collecting and self.bytes < WAITING.little)
 
 
 class Search:

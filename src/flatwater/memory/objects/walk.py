@@ -31,8 +31,8 @@ DEEP = 12
 class Place:
     """A path, with what was found on it."""
 
-    __slots__ = ("bytes", "capacity", "chain", "children", "depth", "key", "kind", "length", "longest", "most", "parent",
-                 "path", "step", "weight")  # fmt: skip
+    __slots__ = ("bytes", "capacity", "chain", "children", "depth", "key", "kind", "length", "longest", "most",
+                 "parent", "path", "step", "weight")  # fmt: skip
 
     def __init__(self, path: str, parent: "Place | None", key: tuple[str, int], depth: int) -> None:
         self.path, self.parent, self.key, self.depth = path, parent, key, depth
