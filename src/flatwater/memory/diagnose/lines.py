@@ -57,6 +57,8 @@ class Tracer:
         """
         self._packages = packages
         self._began_tracemalloc = False
+        self._before = 0
+        """Bytes that the program's own trace knew when this one began."""
         self._mode: NewStorages[Made | None] | None = None
         self._sides: dict[str, Side] = {}
 
@@ -82,6 +84,12 @@ class Tracer:
         if (objects or self._mode is None) and not tracemalloc.is_tracing():
             tracemalloc.start(FRAMES)
             self._began_tracemalloc = True
+        self._before = tracemalloc.get_traced_memory()[0]
+
+    @property
+    def made(self) -> int:
+        """Bytes of Python and NumPy that were made since `start`, and live."""
+        return tracemalloc.get_traced_memory()[0] - self._before
 
     def stop(self) -> None:
         """End, forget all lines, and leave tracemalloc as it was found. In the thread that called `start`."""

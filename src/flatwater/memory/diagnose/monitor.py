@@ -15,12 +15,16 @@ from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.investigation import (
     Investigation,
     drift_of,
+    gained_by_roots,
     garbage_,
+    garbage_now,
     held_,
     judged_,
     leave_,
+    longer_libraries_,
     most_looks,
     native,
+    owners_of,
     recounted,
     remember_,
     search_,
@@ -32,10 +36,9 @@ from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage, wan
 from flatwater.memory.diagnose.levels import Levels
 from flatwater.memory.diagnose.lines import Following, Tracer
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
-from flatwater.memory.diagnose.owners import find_owners
 from flatwater.memory.diagnose.states import TRANSITIONS, Action, Event, State
 from flatwater.memory.objects.census import Census, Censuses, Counted
-from flatwater.memory.objects.libraries import lengths, longer
+from flatwater.memory.objects.libraries import lengths
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.bound import process_seconds
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
@@ -90,6 +93,8 @@ class Monitor:
         self._found: dict[str, Finding] = {}
         self._news: list[Finding] = []
         """Found at this reading."""
+        self._suspect = False
+        """Whether garbage was enough for the growth of the last investigation, and was not told."""
         self._open = False
         """Whether the last investigation explained too little: the record is asked again at each reading."""
         self._quiet = 0
@@ -188,6 +193,10 @@ class Monitor:
         if self._last is None:
             return
         self._news += slower_at_the_end(self._record, self._last, self._unit)
+        self._may_trace = False
+        if self.state is State.TRACING and wants_garbage(self._case):
+            self._case.held = CASE.still
+            self._go_on(self._last)
         search = self._case.search
         if search is not None and search.ended(CASE.last_search):
             self._go_on(self._last)
@@ -197,7 +206,9 @@ class Monitor:
         if self.state is not State.WATCHING:
             self._news += self._case.found
         self._known()
-        if self._open or self.investigating or self.cleared:
+        # Garbage that was suspected is searched for once more where no cause is known (`uncollected`).
+        suspect = (self._case.suspect is not None or self._suspect) and CYCLIC not in self._found
+        if not suspect and (self._open or self.investigating or self.cleared):
             self._news += self._rest_of(self._last)
             self._known()
 
@@ -211,13 +222,8 @@ class Monitor:
 
     def gained(self) -> list[tuple[str, int]]:
         """Roots that hold more than at the beginning, new ones too, and by how many bytes: leads, and no proof."""
-        taken = self._counted_now()
-        if taken is None or self._first.before is None:
-            return []
-        before, now = self._first.before.holdings, taken[1].holdings
-        roots = {path: held.bytes for path, held in now.items() if held.parent is None}
-        grown = ((path, size - (before[path].bytes if path in before else 0)) for path, size in roots.items())
-        return sorted(grown, key=lambda each: -each[1])
+        taken, before = self._counted_now(), self._first.before
+        return [] if taken is None or before is None else gained_by_roots(before, taken[1])
 
     def _counted_now(self) -> tuple[int, Census] | None:
         """A census at the last reading, whole and at once; None before the first."""
@@ -234,20 +240,15 @@ class Monitor:
         """
         if self._last is None or steps <= 0:
             return []
-        case = Investigation(self._lines, proven=True)
-        search_(case, self._roots, None, self._last.step)
-        garbage = case.search.garbage() if case.search is not None and case.search.ended(CASE.last_search) else None
-        leave_(case)
-        if garbage is None:
-            return []
-        waits = garbage.waits(self._record.swing)
-        if waits and garbage.bytes >= DRIFT.least_bytes:
+        garbage = garbage_now(self._lines, self._roots, self._tracer, self._last.step)
+        waits = garbage is not None and garbage.waits(self._record.swing)
+        if garbage is not None and waits and garbage.bytes >= DRIFT.least_bytes:
             self.waiting = garbage
-        if waits or garbage.bytes < CASE.garbage * open_bytes:
+        if garbage is None or waits or garbage.bytes < CASE.garbage * open_bytes:
             return []
         rate = max(garbage.bytes / steps, recent_slope(self._record.unaccounted).per_step)  # it may have come late
         found = judge_garbage(garbage, rate, Slope(rate, rate, rate), self._growth(self._last))
-        self._news.append(replace(found, share=min(1.0, garbage.bytes / open_bytes)))
+        self._news += [replace(found, share=min(1.0, garbage.bytes / open_bytes))]
         self._known()
         return [self._found[CYCLIC]]
 
@@ -258,8 +259,8 @@ class Monitor:
             return []
         owners = find_handles(first.before, taken[1], open_bytes)
         rate = open_bytes / (taken[0] - first.since)
-        slope = Slope(rate, rate, rate)
-        self._news += judged_(self._case, None, owners, growth=self._growth(self._last), drift=slope)
+        drift = Slope(rate, rate, rate)
+        self._news += judged_(self._case, None, owners, growth=self._growth(self._last), drift=drift)
         self._known()
         return [self._found[owner.path] for owner in owners]
 
@@ -313,42 +314,39 @@ class Monitor:
 
     def _await_line(self, reading: Reading) -> Event | None:
         case, roots = self._case, self.censuses.roots
-        if self.tracing and reading.room and (held_(case) or waits_(case, self._tracer, roots)):
+        if self.tracing and reading.room and (held_(case, self._tracer) or waits_(case, self._tracer, roots)):
             return None
         return Event.DUE
 
     def _ask(self, reading: Reading) -> Event | None:
         case = self._case
         if case.search is not None and case.search.ended():
-            case.seen = case.seen + garbage_(case, self._slope, self._growth(reading), self._record.swing)
+            case.seen = case.seen + garbage_(case, self._record, self._slope, self._growth(reading), reading.material)
             return Event.LOOKED
-        return Event.DUE if case.looks < most_looks(self._record) else None
+        return Event.DUE if case.looks < most_looks(self._record) and not wants_garbage(case) else None
 
     def _look(self, reading: Reading) -> Event | None:
         """Compare the census with the one before; what is traced already needs none."""
         case, growth = self._case, self._growth(reading)
         retold, case.retold = case.retold, None
         traced = self.tracing and wants_garbage(case)
-        found = case.found[1:] if traced else retold or self._owners(case, growth, self._slope)
+        others = [each for each in case.found if each.owner != CYCLIC]
+        found = others if traced else retold or self._owners(case, growth, self._slope)
         if found is None:
             if self.censuses.took > CASE.longest_traced:
                 self._untrace()  # it is not waited for while the program is slow
             return None
-        case.looks += 1
+        case.looks += not traced
         case.seen = found
-        if not case.proven or self._explains(found) or not reading.room:
+        if not case.proven or not reading.room or (not traced and self._explains(found)):
             return self._seen()
         return Event.UNEXPLAINED
 
     def _widen(self, _reading: Reading) -> Event:
         """Ask once whether libraries may hold the rest: the next census is the first of two that are compared."""
-        before, self._case.libraries = self._case.libraries, None
-        if before is not None:
-            grown = longer(self._roots, before)
-            self.censuses.libraries |= grown
-            if grown:
-                return Event.LONGER
-        return Event.UNEXPLAINED
+        grown = longer_libraries_(self._case, self._roots)
+        self.censuses.libraries |= grown
+        return Event.LONGER if grown else Event.UNEXPLAINED
 
     def _search(self, reading: Reading) -> Event | None:
         if not search_(self._case, self._roots, self._tracer, reading.step):
@@ -361,15 +359,16 @@ class Monitor:
         self._untrace()
         return Event.LOOKED
 
-    def _judge(self, _reading: Reading) -> Event:
+    def _judge(self, reading: Reading) -> Event:
         """Whether another look is worth it: for the line of an owner, or for one, as growth in bursts skips steps.
 
-        Nothing is traced, and so slowed down, before an owner is proven.
+        Nothing is traced, and so slowed down, before an owner is proven, but for garbage: it may be gone by then.
         """
         case, found = self._case, self._case.seen
         if not case.proven:
             return Event.UNPROVEN
-        lineless = found and found[0].made_at is None and not case.hidden
+        sought = not case.traced and wants_garbage(case) and self._traceable(reading)  # once, as it may lie there
+        lineless = found[0].made_at is None and not case.hidden if found else sought
         if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
             return Event.NO_LINE
         if self._explains(found) or (case.handles and case.looks >= most_looks(self._record)):
@@ -381,23 +380,24 @@ class Monitor:
     def _trace(self, reading: Reading) -> Event | None:
         case, again = self._case, self._case.traced > 0
         case.traced += case.grew  # nothing was made in the others
-        uncounted = case.seen[0].owner == CYCLIC or case.traced_owner is not None  # no census is needed for it
+        case.found, case.held = case.seen, 0
+        uncounted = wants_garbage(case) or case.traced_owner is not None  # no census is needed for it
         quick = uncounted or self.censuses.took <= CASE.longest_traced
-        if not quick or self._tracer is None or not self._may_trace or not reading.room:
+        if not quick or self._tracer is None or not self._traceable(reading):
             return Event.REFUSED
         # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
         self._tracer.start(tensors=case.tensors or again, objects=not case.tensors or again)
-        case.found = case.seen
         return None
 
     def _tell(self, reading: Reading) -> Event | None:
         found = self._case.seen
-        if not self._explains(found):
+        self._suspect = self._case.suspect is not None and all(each.owner != CYCLIC for each in found)
+        if not self._suspect and not self._explains(found):
             known = sum(finding.bytes_per_step for finding in found)
             found = found + native(self._record, reading, self._growth(reading), known)
         self._news += found
-        self._open = not self._explains(found)
-        self._rest(explained=not self._open)
+        self._open = not self._suspect and not self._explains(found)
+        self._rest(explained=not self._suspect and not self._open)
         return self._lineless()
 
     def _tell_rest(self, reading: Reading) -> Event | None:
@@ -452,6 +452,9 @@ class Monitor:
         known = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
         return known >= OWNING.explained * self._slope.low
 
+    def _traceable(self, reading: Reading) -> bool:
+        return self._tracer is not None and self._may_trace and reading.room
+
     def _untrace(self) -> None:
         if self._tracer is not None:
             self._tracer.stop()
@@ -462,11 +465,7 @@ class Monitor:
         if taken is None or case.before is None or taken[0] <= case.since:
             return None
         grown = slope.per_step * (taken[0] - case.since)
-        # What is too small to be told does not count as found: a handle's Python object is.
-        owners = [each for each in find_owners(case.before, taken[1]) if each.bytes_grown >= OWNING.told_share * grown]
-        missing = grown - sum(owner.bytes_grown for owner in owners)
-        if case.handles and missing > (1 - OWNING.explained) * grown:
-            owners = [*find_handles(case.before, taken[1], missing), *owners]
+        owners = owners_of(case.before, taken[1], grown, handles=case.handles)
         if owners and case is not self._first:
             remember_(case, owners[0])
             self.levels.follow(owners, growth.resident)
