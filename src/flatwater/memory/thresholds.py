@@ -113,6 +113,8 @@ class Investigating:
     """Times as many, where the investigation explained the growth."""
     longest_quiet: int = 64
     """Readings that the rest is doubled to at most. Unmeasured."""
+    dropped: int = 2
+    """Traced readings after which what was made may be garbage: one later than made, as the program holds the last."""
     garbage: float = 0.5
     """Part of the growth that cyclic garbage must be: some garbage always waits."""
     last_search: float = 2.0

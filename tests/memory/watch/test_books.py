@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched import LEAK, MIB, READING, rows
 
+from flatwater.memory.diagnose.judge import CYCLIC
 from flatwater.memory.watch.books import (
     Row,
     converted,
@@ -23,6 +24,14 @@ from flatwater.memory.watch.books import (
 def test_the_slowest_regular_boundary_is_the_unit() -> None:
     scale = scale_of(rows([0] * 21))
     assert (scale.unit, scale.per_unit, scale.count) == ("episode", 10.0, 20)
+
+
+def test_garbage_goes_on_though_a_collection_frees_it() -> None:
+    teeth = rows([(i % 12) * 10 * MIB for i in range(24)] + [10 * MIB, 20 * MIB])
+    garbage = replace(LEAK, owner=CYCLIC)
+    assert goes_on(garbage, 0, teeth)
+    assert not goes_on(LEAK, 0, teeth)
+    assert not goes_on(garbage, 0, rows([i * 10 * MIB for i in range(10)] + [0] * 14)), "it has ended"
 
 
 def test_a_boundary_of_the_beginning_only_is_no_unit() -> None:

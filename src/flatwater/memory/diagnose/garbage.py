@@ -50,6 +50,12 @@ class Garbage:
     """One of the cycles: an object and the way from it, for each object of the program on it."""
     young: int = 0
     """Bytes of it that the next collection of young objects frees; none where the collector is off."""
+    comes: int = 0
+    """Bytes that those come to until then, if they go on as they came since the last one."""
+    fresh: int = 0
+    """Bytes that no collection has seen yet, whether the collector is on or not."""
+    each: int = 0
+    """Bytes for each object of the most frequent class, with what hangs together with it."""
 
     def waits(self, swing: float) -> bool:
         """Whether it is how Python works: most of it is freed soon, before it comes to much, or it is little.
@@ -58,9 +64,19 @@ class Garbage:
             swing: bytes between the most and the least that the process had: what comes between two collections, if
                 garbage is much of it.
         """
-        comes = max(self.young, min(swing, WAITING.wave * self.young))
+        comes = max(self.young, min(max(swing, self.comes), WAITING.wave * self.young))
         soon = 2 * self.young > self.bytes and comes < WAITING.felt
         return soon or (self.collecting and self.bytes < WAITING.little)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether most of it came since the last collection, so that it can be what grows, and not what lies there."""
+        return 2 * self.fresh > self.bytes
+
+    @property
+    def may_be_felt(self) -> bool:
+        """Whether it may be told if it comes again and again."""
+        return not self.young or WAITING.wave * self.bytes >= WAITING.felt
 
 
 class Search:
@@ -117,7 +133,8 @@ def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
 
 def _found(roots: Roots) -> dict[str, Any] | None:
     """In a fork."""
-    collecting = gc.isenabled() and gc.get_threshold()[0] > 0
+    due, count = gc.get_threshold()[0], gc.get_count()[0]
+    collecting = gc.isenabled() and due > 0
     gc.disable()
     tracemalloc.stop()
     garbage = unreachable()
@@ -127,15 +144,18 @@ def _found(roots: Roots) -> dict[str, Any] | None:
     kinds = _kinds(garbage, users)  # a look makes a dict for each instance, which hangs together with nothing here
     walk = Walk(len(garbage), lambda _: False, len(garbage))
     walk.seen.update(map(id, garbage))
-    lasting = _lasting(garbage) if collecting else garbage
+    lasting = _lasting(garbage)
     kept = {id(obj) for obj in (*lasting, *_only_theirs(lasting, walk.seen))}
     sized = [(look(obj, walk).size, obj) for obj in (*garbage, *_only_theirs(garbage, walk.seen))]
     size = sum(own for own, _ in sized)
-    young = sum(own for own, obj in sized if id(obj) not in kept)
+    fresh = sum(own for own, obj in sized if id(obj) not in kept)
+    young = fresh if collecting else 0
     what = ", ".join(f"{count} × {name}" for name, count in kinds.most_common(2) if 2 * count >= max(kinds.values()))
     foremost = next(iter(kinds))
     cycle = next((way for way in map(_cycle, _some(garbage, foremost), repeat(users)) if way), ())
-    found = Garbage(size, len(garbage), what, None, collecting, cycle, young)
+    comes = young * max(1, due) // max(1, min(due, count))
+    each = size // max(kinds.values())
+    found = Garbage(size, len(garbage), what, None, collecting, cycle, young, comes, fresh, each)
     return asdict(found) | {"largest": [id(obj) for obj in _largest(sized, MOSTLY * size)]}
 
 

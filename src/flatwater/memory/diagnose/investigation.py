@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flatwater.memory.diagnose.finding import Finding, Made
-from flatwater.memory.diagnose.garbage import Search
+from flatwater.memory.diagnose.garbage import Garbage, Search
 from flatwater.memory.diagnose.handles import find_handles, handles_below
 from flatwater.memory.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_rest
 from flatwater.memory.diagnose.lines import Tracer
@@ -63,8 +63,12 @@ class Investigation:
     """... and what the look at containers had found, which waits for it."""
     clean: bool = False
     """Whether there was too little garbage for the growth."""
-    dropped: bool = False
-    """Whether what was made when tracing began may be garbage by now."""
+    suspect: Garbage | None = None
+    """Garbage that came lately and is enough for the growth, as the last search says: no proof that it grows."""
+    each: int = 0
+    """Bytes for one piece of the garbage that was found."""
+    held: int = 0
+    """Readings since allocations are traced for the line of garbage."""
     handles: bool = False
     """Whether containers of handles are asked for the rest, as nothing else explains it."""
     found: list[Finding] = field(default_factory=list)
@@ -186,15 +190,28 @@ def _again_(
 
 
 def wants_garbage(case: Investigation) -> bool:
-    """Whether cyclic garbage was found to grow, and its line is looked for, which needs no census."""
-    return bool(case.found) and case.found[0].owner == CYCLIC
+    """Whether the line of cyclic garbage is looked for, which needs no census: one might set a collection off.
+
+    It is, as soon as a search has found garbage that is enough for the growth, and that would be told if it came again
+    and again: when it is proven to grow, the program may be about to end, or a collection may have freed it.
+    """
+    if case.seen:
+        return case.seen[0].owner == CYCLIC and case.seen[0].made_at is None
+    return case.suspect is not None and CYCLIC not in case.lines and case.suspect.may_be_felt
 
 
-def held_(case: Investigation) -> bool:
-    """Whether what is made while allocations are traced is still held: it may be garbage one reading later."""
-    held = wants_garbage(case) and not case.dropped
-    case.dropped = held
-    return held
+def held_(case: Investigation, tracer: Tracer | None) -> bool:
+    """Whether too little of what is made while allocations are traced can be garbage by now.
+
+    What was made last is held by the program as a rule. So it is waited until there is as much of it as two pieces of
+    the garbage that was found have, and one more at each further try; but not for long, as the program is slow.
+    """
+    if not wants_garbage(case):
+        return False
+    case.held += 1
+    wanted = (1 + case.traced) * case.each
+    little = tracer is not None and tracer.made < wanted and case.held < CASE.still
+    return case.held < CASE.dropped or little
 
 
 def search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
@@ -213,31 +230,57 @@ def leave_(case: Investigation) -> None:
         case.search = None
 
 
-def garbage_(case: Investigation, slope: Slope, growth: Growth, swing: float) -> list[Finding]:
+def garbage_(case: Investigation, record: Record, slope: Slope, growth: Growth, least: float) -> list[Finding]:
     """What the search that has ended says of the growth. Some garbage always waits: it must be much, and it must grow.
+
+    It grows from the least that was seen: a collection may have come between two searches. Its line is kept, proof or
+    not, for the search that proves it, or for the end.
 
     Args:
         case: of the search.
+        record: of the process. Where memory was freed at once meanwhile, a collection may have left little to be seen.
         slope: of the memory that no container explains.
         growth: of the process.
-        swing: between the most and the least of that memory.
+        least: bytes that are material.
     """
     search, before = case.search, case.garbage
     garbage = None if search is None else search.garbage()
     case.search = None
     until = max(0, slope.span - (growth.step - case.searched))  # the fork took its time, and saw the memory of then
     if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * until:
-        case.clean = True
+        case.clean = case.suspect is None and not record.fell(case.since, least)
         return []
-    if garbage.waits(swing):  # a later look tells it from a leak
-        return []
-    case.garbage = before or (case.searched, garbage.bytes)
-    if before is None or garbage.bytes - before[1] < CASE.garbage * slope.per_step * (case.searched - before[0]):
-        return []
-    case.grew, case.tensors = True, False
+    case.each, case.grew, case.tensors = garbage.each, True, False
+    case.suspect = garbage if garbage.is_suspect else case.suspect
     if garbage.made_at is not None:
         case.lines[CYCLIC] = garbage.made_at
+    if before is None or garbage.bytes < before[1]:
+        case.garbage = case.searched, garbage.bytes
+        return []
+    grown, waits = garbage.bytes - before[1], garbage.waits(record.swing)
+    grows = grown >= CASE.garbage * slope.per_step * (case.searched - before[0])
+    if not (grows or waits or record.fell(case.since, least)):
+        case.suspect = None  # it lies there
+    if waits or not grows:
+        return []  # a later look tells it from a leak
     return [judge_garbage(replace(garbage, made_at=case.lines.get(CYCLIC)), slope.per_step, slope, growth)]
+
+
+def judged_at_the_end(garbage: Garbage, record: Record, growth: Growth, open_bytes: float, steps: int) -> list[Finding]:
+    """The finding of garbage that is most of the bytes that have no cause; none where it only waits its turn.
+
+    Args:
+        garbage: that waits for a collection.
+        record: of the process.
+        growth: of the process.
+        open_bytes: without a cause.
+        steps: in which they came.
+    """
+    if garbage.waits(record.swing) or garbage.bytes < CASE.garbage * open_bytes:
+        return []
+    rate = max(garbage.bytes / steps, recent_slope(record.unaccounted).per_step)  # it may have come late
+    found = judge_garbage(garbage, rate, Slope(rate, rate, rate), growth)
+    return [replace(found, share=min(1.0, garbage.bytes / open_bytes))]
 
 
 @dataclass(frozen=True)
@@ -258,6 +301,22 @@ class Unproven:
         came, said = last.unaccounted - self.at.unaccounted, rate * (last.step - self.at.step)
         went_on = min(came, said) >= CASE.garbage * max(came, said) > 0
         return list(self.found) if went_on and rate * last.step >= CASE.garbage * open_bytes else []
+
+
+def garbage_now(lines: dict[str, Made], roots: Roots, tracer: Tracer | None, step: int) -> Garbage | None:
+    """What waits for a collection at the end, with its line, of now or of an earlier search; None if nothing is known.
+
+    Args:
+        lines: by owner.
+        roots: of the search.
+        tracer: of the monitor.
+        step: the latest.
+    """
+    case = Investigation(lines, proven=True)
+    search_(case, roots, tracer, step)
+    garbage = case.search.garbage() if case.search is not None and case.search.ended(CASE.last_search) else None
+    leave_(case)
+    return None if garbage is None else replace(garbage, made_at=garbage.made_at or lines.get(CYCLIC))
 
 
 Known = Mapping[str, Finding]

@@ -58,6 +58,8 @@ class Tracer:
         """
         self._packages = packages
         self._began_tracemalloc = False
+        self._before = 0
+        """Bytes that the program's own trace knew when this one began."""
         self._mode: NewStorages[Made | None] | None = None
         self._sides: dict[str, Side] = {}
 
@@ -83,6 +85,12 @@ class Tracer:
         if (objects or self._mode is None) and not tracemalloc.is_tracing():
             tracemalloc.start(FRAMES)
             self._began_tracemalloc = True
+        self._before = tracemalloc.get_traced_memory()[0]
+
+    @property
+    def made(self) -> int:
+        """Bytes of Python and NumPy that were made since `start`, and live."""
+        return tracemalloc.get_traced_memory()[0] - self._before
 
     def stop(self) -> None:
         """End, forget all lines, and leave tracemalloc as it was found. In the thread that called `start`."""
@@ -169,12 +177,14 @@ class Tracer:
 class Following:
     """Asks which line runs while memory rises that no object holds, some times until there is one."""
 
-    def __init__(self, packages: tuple[str, ...] = ()) -> None:
+    def __init__(self, packages: tuple[str, ...] = (), *, allowed: bool = True) -> None:
         """Ask nothing yet.
 
         Args:
             packages: library packages whose lines count as the user's.
+            allowed: whether it may be asked at all.
         """
+        self._tries = RISING.tries if allowed else 0
         self.rises = Rises(lambda file: is_user_file(file, packages), seconds=RISING.seconds, quick=RISING.quick)
         self.line: Made | None = None
         self._item: Made | None = None
@@ -185,7 +195,7 @@ class Following:
     def is_wanted(self, told: Iterable[Finding]) -> bool:
         """Whether one of the findings wants a line, and there is none, and it was not asked too often."""
         wanting = [found.made_at for found in told if wants_line(found) and found.share >= OWNING.told_share]
-        if not wanting or self.line is not None or self._times >= RISING.tries:
+        if not wanting or self.line is not None or self._times >= self._tries:
             return False
         self._item = None if None in wanting else wanting[0]
         return True

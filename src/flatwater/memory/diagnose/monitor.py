@@ -6,7 +6,6 @@ time, freed memory kept, mapped files, slower steps) needs no census. `states.py
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import inf
 
 from flatwater.memory.diagnose.finding import Finding, Made
@@ -18,8 +17,10 @@ from flatwater.memory.diagnose.investigation import (
     drift_of,
     gained_by_roots,
     garbage_,
+    garbage_now,
     held_,
     judged_,
+    judged_at_the_end,
     leave_,
     longer_libraries_,
     most_looks,
@@ -32,7 +33,7 @@ from flatwater.memory.diagnose.investigation import (
     waits_,
     wants_garbage,
 )
-from flatwater.memory.diagnose.judge import CYCLIC, foremost, judge_garbage, wants_line
+from flatwater.memory.diagnose.judge import CYCLIC, foremost, wants_line
 from flatwater.memory.diagnose.levels import Levels
 from flatwater.memory.diagnose.lines import Following, Tracer
 from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
@@ -77,7 +78,7 @@ class Monitor:
         self._roots = roots
         self._unit, self._told = unit, counted
         self._tracer = Tracer(roots.packages) if trace else None
-        self._following = Following(roots.packages) if trace else None
+        self._following = Following(roots.packages, allowed=trace)
         self.waiting: Garbage | None = None
         """What the next collection of young objects frees, where that was asked for: no finding."""
         self._record = Record()
@@ -93,6 +94,8 @@ class Monitor:
         self._found: dict[str, Finding] = {}
         self._news: list[Finding] = []
         """Found at this reading."""
+        self._suspect = False
+        """Whether garbage was enough for the growth of the last investigation, and was not told."""
         self._open = False
         """Whether the last investigation explained too little: the record is asked again at each reading."""
         self._unproven: Unproven | None = None
@@ -157,8 +160,7 @@ class Monitor:
         if watched and self.state is State.WATCHING and self.censuses.under_way:  # somebody else asked for it
             self.censuses.take(reading.step)
         news = self._known()
-        if self._following is not None:
-            self._following.rises.leave_out()
+        self._following.rises.leave_out()
         self.cost_seconds += process_seconds() - began
         return news
 
@@ -192,6 +194,10 @@ class Monitor:
         if self._last is None:
             return
         self._news += slower_at_the_end(self._record, self._last, self._unit)
+        self._may_trace = False
+        if self.state is State.TRACING and wants_garbage(self._case):
+            self._case.held = CASE.still
+            self._go_on(self._last)
         search = self._case.search
         if search is not None and search.ended(CASE.last_search):
             self._go_on(self._last)
@@ -201,7 +207,9 @@ class Monitor:
         if self.state is not State.WATCHING:
             self._news += self._case.found
         self._known()
-        if self._open or self.investigating or self.cleared:
+        # Garbage that was suspected is searched for once more where no cause is known (`uncollected`).
+        self._suspect = (self._case.suspect is not None or self._suspect) and CYCLIC not in self._found
+        if not self._suspect and (self._open or self.investigating or self.cleared):
             self._news += self._rest_of(self._last)
             self._known()
 
@@ -233,30 +241,23 @@ class Monitor:
         """
         if self._last is None or steps <= 0:
             return []
-        case = Investigation(self._lines, proven=True)
-        search_(case, self._roots, None, self._last.step)
-        garbage = case.search.garbage() if case.search is not None and case.search.ended(CASE.last_search) else None
-        leave_(case)
-        if garbage is None:
-            return []
-        waits = garbage.waits(self._record.swing)
-        if waits and garbage.bytes >= DRIFT.least_bytes:
+        garbage, growth = garbage_now(self._lines, self._roots, self._tracer, self._last.step), self._growth(self._last)
+        if garbage is not None and garbage.bytes >= DRIFT.least_bytes and garbage.waits(self._record.swing):
             self.waiting = garbage
-        if waits or garbage.bytes < CASE.garbage * open_bytes:
-            return []
-        rate = max(garbage.bytes / steps, recent_slope(self._record.unaccounted).per_step)  # it may have come late
-        found = judge_garbage(garbage, rate, Slope(rate, rate, rate), self._growth(self._last))
-        self._news.append(replace(found, share=min(1.0, garbage.bytes / open_bytes)))
+        found = [] if garbage is None else judged_at_the_end(garbage, self._record, growth, open_bytes, steps)
+        rest = self._rest_of(self._last) if self._suspect and not found else []  # not told in `settle`
+        return self._told_now(found or rest)
+
+    def _told_now(self, found: list[Finding]) -> list[Finding]:
+        """Put findings into the books, and take them from there."""
+        self._news += found
         self._known()
-        return [self._found[CYCLIC]]
+        return [self._found[each.owner] for each in found]
 
     def unproven(self, open_bytes: int) -> list[Finding]:
         """What was found without a proof, if memory went on growing as it says, and it is most of what has no cause."""
         seen, last = self._unproven, self._last
-        causes = [] if seen is None or last is None else seen.causes(last, open_bytes)
-        self._news += causes
-        self._known()
-        return [self._found[found.owner] for found in causes]
+        return [] if seen is None or last is None else self._told_now(seen.causes(last, open_bytes))
 
     def behind_handles(self, open_bytes: int) -> list[Finding]:
         """The container whose items came with the bytes that have no cause, since the first census."""
@@ -265,10 +266,8 @@ class Monitor:
             return []
         owners = find_handles(first.before, taken[1], open_bytes)
         rate = open_bytes / (taken[0] - first.since)
-        slope = Slope(rate, rate, rate)
-        self._news += judged_(self._case, None, owners, growth=self._growth(self._last), drift=slope)
-        self._known()
-        return [self._found[owner.path] for owner in owners]
+        drift = Slope(rate, rate, rate)
+        return self._told_now(judged_(self._case, None, owners, growth=self._growth(self._last), drift=drift))
 
     def since_beginning(self) -> list[Finding]:
         """The containers that gained since the first census: no proof that they go on, as nothing was read between."""
@@ -288,8 +287,7 @@ class Monitor:
         self._case, self.state = Investigation(self._lines), State.WATCHING
         self.censuses.drop()
         self._untrace()
-        if self._following is not None:
-            self._following.rises.end()
+        self._following.rises.end()
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
@@ -320,30 +318,31 @@ class Monitor:
 
     def _await_line(self, reading: Reading) -> Event | None:
         case, roots = self._case, self.censuses.roots
-        if self.tracing and reading.room and (held_(case) or waits_(case, self._tracer, roots)):
+        if self.tracing and reading.room and (held_(case, self._tracer) or waits_(case, self._tracer, roots)):
             return None
         return Event.DUE
 
     def _ask(self, reading: Reading) -> Event | None:
         case = self._case
         if case.search is not None and case.search.ended():
-            case.seen = case.seen + garbage_(case, self._slope, self._growth(reading), self._record.swing)
+            case.seen = case.seen + garbage_(case, self._record, self._slope, self._growth(reading), reading.material)
             return Event.LOOKED
-        return Event.DUE if case.looks < most_looks(self._record) else None
+        return Event.DUE if case.looks < most_looks(self._record) and not wants_garbage(case) else None
 
     def _look(self, reading: Reading) -> Event | None:
         """Compare the census with the one before; what is traced already needs none."""
         case, growth = self._case, self._growth(reading)
         retold, case.retold = case.retold, None
         traced = self.tracing and wants_garbage(case)
-        found = case.found[1:] if traced else retold or self._owners(case, growth, self._slope)
+        others = [each for each in case.found if each.owner != CYCLIC]
+        found = others if traced else retold or self._owners(case, growth, self._slope)
         if found is None:
             if self.censuses.took > CASE.longest_traced:
                 self._untrace()  # it is not waited for while the program is slow
             return None
-        case.looks += 1
+        case.looks += not traced
         case.seen = found
-        if not case.proven or self._explains(found) or not reading.room:
+        if not case.proven or not reading.room or (not traced and self._explains(found)):
             return self._seen()
         return Event.UNEXPLAINED
 
@@ -364,15 +363,16 @@ class Monitor:
         self._untrace()
         return Event.LOOKED
 
-    def _judge(self, _reading: Reading) -> Event:
+    def _judge(self, reading: Reading) -> Event:
         """Whether another look is worth it: for the line of an owner, or for one, as growth in bursts skips steps.
 
-        Nothing is traced, and so slowed down, before an owner is proven.
+        Nothing is traced, and so slowed down, before an owner is proven, but for garbage: it may be gone by then.
         """
         case, found = self._case, self._case.seen
         if not case.proven:
             return Event.UNPROVEN
-        lineless = found and found[0].made_at is None and not case.hidden
+        sought = not case.traced and wants_garbage(case) and self._traceable(reading)  # once, as it may lie there
+        lineless = found[0].made_at is None and not case.hidden if found else sought
         if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
             return Event.NO_LINE
         if self._explains(found) or (case.handles and case.looks >= most_looks(self._record)):
@@ -384,23 +384,24 @@ class Monitor:
     def _trace(self, reading: Reading) -> Event | None:
         case, again = self._case, self._case.traced > 0
         case.traced += case.grew  # nothing was made in the others
-        uncounted = case.seen[0].owner == CYCLIC or case.traced_owner is not None  # no census is needed for it
+        case.found, case.held = case.seen, 0
+        uncounted = wants_garbage(case) or case.traced_owner is not None  # no census is needed for it
         quick = uncounted or self.censuses.took <= CASE.longest_traced
-        if not quick or self._tracer is None or not self._may_trace or not reading.room:
+        if not quick or self._tracer is None or not self._traceable(reading):
             return Event.REFUSED
         # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
         self._tracer.start(tensors=case.tensors or again, objects=not case.tensors or again)
-        case.found = case.seen
         return None
 
     def _tell(self, reading: Reading) -> Event | None:
         found = self._case.seen
-        if not self._explains(found):
+        self._suspect = self._case.suspect is not None and all(each.owner != CYCLIC for each in found)
+        if not self._suspect and not self._explains(found):
             known = sum(finding.bytes_per_step for finding in found)
             found = found + native(self._record, reading, self._growth(reading), known)
         self._news += found
-        self._open = not self._explains(found)
-        self._rest(explained=not self._open)
+        self._open = not self._suspect and not self._explains(found)
+        self._rest(explained=not self._suspect and not self._open)
         return self._lineless()
 
     def _tell_rest(self, reading: Reading) -> Event | None:
@@ -411,19 +412,16 @@ class Monitor:
     def _lineless(self) -> Event | None:
         """Whether growth whose objects are out of sight is told now, and worth being followed to its line."""
         told = [*self._news, *self._found.values()]
-        wanted = self._following is not None and self._following.is_wanted(told)
-        return Event.LINELESS if wanted and self._may_trace else None
+        return Event.LINELESS if self._may_trace and self._following.is_wanted(told) else None
 
     def _follow(self, _reading: Reading) -> Event | None:
-        return None if self._following is not None and self._following.begin() else Event.REFUSED
+        return None if self._following.begin() else Event.REFUSED
 
     def _await_rise(self, reading: Reading) -> Event | None:
-        over = self._following is None or self._following.is_over()
-        return Event.DUE if over or not reading.room else None
+        return Event.DUE if self._following.is_over() or not reading.room else None
 
     def _tell_line(self, _reading: Reading) -> None:
-        if self._following is not None:
-            self._following.end()
+        self._following.end()
         self._news += [found for found in self._found.values() if wants_line(found)]
 
     def _leave(self, reading: Reading) -> None:
@@ -454,6 +452,9 @@ class Monitor:
         cleared = self.cleared
         known = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
         return known >= OWNING.explained * self._slope.low
+
+    def _traceable(self, reading: Reading) -> bool:
+        return self._tracer is not None and self._may_trace and reading.room
 
     def _untrace(self) -> None:
         if self._tracer is not None:
@@ -494,6 +495,6 @@ class Monitor:
         before = {owner: known.verdict for owner, known in self._found.items()}
         found, self._news = self._news, []
         for finding in found:
-            self._found[finding.owner] = finding if self._following is None else self._following.told(finding)
+            self._found[finding.owner] = self._following.told(finding)
         fresh = {finding.owner for finding in found if before.get(finding.owner) != finding.verdict}
         return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []

@@ -16,7 +16,7 @@ class State(Enum):
     PROVING = "the readings must show a drift"
     LOOKING = "the census after is being taken, and compared with the one before"
     SEARCHING = "too little is explained: libraries are asked, and a fork looks for cyclic garbage"
-    TRACING = "an owner has no line: allocations are traced until something is added to it"
+    TRACING = "an owner, or garbage that may be one, has no line: allocations are traced until something is added to it"
     FOLLOWING = "native growth was told without a line: it is noted which line runs while memory rises"
 
 

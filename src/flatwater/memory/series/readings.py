@@ -1,8 +1,10 @@
 """A reading of a process, and short series of all that a monitor watches."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from flatwater.memory.series.slope import Series, Slope, robust_slope, thinned
 from flatwater.memory.thresholds import SHIPPED
@@ -114,6 +116,12 @@ class Record:
     def swing(self) -> float:
         """Bytes between the most and the least that nothing accounts for."""
         return max(self.unaccounted.values) - min(self.unaccounted.values)
+
+    def fell(self, since: int, least: float) -> bool:
+        """Whether so many bytes that nothing accounts for were freed between two readings since a step."""
+        series = self.unaccounted
+        first = bisect_left(series.steps, since)
+        return any(one - two >= least for one, two in pairwise(series.values[first:]))
 
     def growth(self, reading: Reading, unit: str) -> Growth:
         """How the whole process grows now."""

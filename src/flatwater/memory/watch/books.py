@@ -6,10 +6,11 @@ told per update, episode or second: the conversion is how many boundaries there 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import ceil
 
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.memory.diagnose.judge import judge_rest
+from flatwater.memory.diagnose.judge import CYCLIC, judge_rest
 from flatwater.memory.series.readings import Growth, Reading
 from flatwater.memory.series.slope import Slope, drifting
 from flatwater.memory.thresholds import SHIPPED
@@ -150,7 +151,10 @@ def goes_on(found: Finding, since: int, rows: Sequence[Row]) -> bool:
         return True
     recent = later[-1 - max(ENDING.lately, len(later) // 2) :]
     steps = recent[-1].reading.step - recent[0].reading.step
-    grown = _grown(recent[0].reading, recent[-1].reading, found)
+    if found.owner == CYCLIC:  # a collection that frees it does not end it
+        grown = sum(max(0, _grown(one.reading, two.reading, found)) for one, two in pairwise(recent))
+    else:
+        grown = _grown(recent[0].reading, recent[-1].reading, found)
     return grown >= ENDING.still * found.bytes_per_step * steps
 
 

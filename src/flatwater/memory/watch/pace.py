@@ -92,8 +92,8 @@ def put_off_(
     pace.eager = max(0, pace.eager - 1)
     pace.readings += 1
     pace.spent += took
-    pace.investigated = pace.investigated + 1 if investigating else 0
-    if not counting:
+    pace.investigated = pace.investigated + (not tracing) if investigating else 0
+    if not (counting or tracing):
         pace.recent = [*pace.recent[1 - RECENT :], took]
     gap = INVESTIGATING if tracing else _gap(pace, now, investigating=investigating, counting=counting)
     pace.gap = gap
