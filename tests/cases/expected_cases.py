@@ -148,6 +148,7 @@ OPENED = frozenset(
     {
         "arrow_tables",
         "attention_cache",
+        "bounded_thumbnails",
         "closed_figures",
         "graph_views",
         "iterparse_tree",
@@ -155,6 +156,8 @@ OPENED = frozenset(
         "persisted_arrays",
         "polled_pages",
         "session_contexts",
+        "session_handlers",
+        "signal_receivers",
         "slow_websocket",
         "warning_texts",
     }

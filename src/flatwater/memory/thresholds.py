@@ -106,7 +106,8 @@ class Investigating:
     still: int = 6
     """Traced readings in a row without a line: what grows in stairs rests between them."""
     page: int = 4096
-    """Bytes per step below which an owner is not told on demand: one page of the system."""
+    """Bytes per step below which an owner is not told on demand, and in all since it was found below which it stands
+    still: one page of the system."""
     quiet: int = 2
     """Readings without suspicion after an investigation, doubled each time. Unmeasured."""
     quiet_found: int = 5

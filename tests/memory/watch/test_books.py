@@ -82,6 +82,13 @@ def test_what_was_loaded_and_stays_does_not_go_on() -> None:
     assert goes_on(LEAK, 370, loaded)  # three readings later nobody can tell
 
 
+def test_a_rate_of_next_to_nothing_is_no_growth() -> None:
+    """As all censuses tell it of a cache that was full soon after it was found, beside a page that came since."""
+    full = rows([*(min(i, 10) * 10 * MIB for i in range(39)), 100 * MIB + 4096])
+    assert not goes_on(replace(LEAK, bytes_per_step=2.0), 100, full)
+    assert goes_on(replace(LEAK, bytes_per_step=2.0 * 4096), 100, rows([i * MIB for i in range(40)]))
+
+
 def test_a_cache_that_is_warm_does_not_grow_any_more() -> None:
     """A program of few readings is judged by its growth since the beginning, which a warm cache has too."""
     assert not still_grows(rows([100 * MIB] + [124 * MIB] * 11))

@@ -15,7 +15,7 @@ from flatwater.memory.series.readings import Growth, Reading
 from flatwater.memory.series.slope import Slope, drifting
 from flatwater.memory.thresholds import SHIPPED
 
-DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
+DRIFT, ENDING, OWNING, PAGE = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning, SHIPPED.investigating.page
 
 ROWS = 200
 SELDOM = 5
@@ -155,7 +155,10 @@ def goes_on(found: Finding, since: int, rows: Sequence[Row]) -> bool:
         grown = sum(max(0, _grown(one.reading, two.reading, found)) for one, two in pairwise(recent))
     else:
         grown = _grown(recent[0].reading, recent[-1].reading, found)
-    return grown >= ENDING.still * found.bytes_per_step * steps
+    said = found.bytes_per_step * steps
+    if steps > 0 and said < PAGE:  # all censuses together say that it stands still
+        return False
+    return grown >= ENDING.still * said
 
 
 def _grown(before: Reading, after: Reading, found: Finding) -> int:
