@@ -166,14 +166,14 @@ OPENED = frozenset(
 
 
 def halves() -> tuple[list[str], list[str]]:
-    """The seen and the unseen programs, each with a share of those that grow."""
+    """The seen and the unseen programs, each with a share of those that grow; without those that were opened."""
     seen, unseen = sorted(LATER), [*sorted(ASIDE), *sorted(NEW), *sorted(NEW_FLAT)]
     for names in (sorted(GROWING), sorted(set(FLAT) - set(NEW_FLAT))):
         random.Random(SEED).shuffle(names)
         middle = (len(names) + 1) // 2
         seen += names[:middle]
         unseen += names[middle:]
-    return [*seen, *sorted(OPENED)], [name for name in unseen if name not in OPENED]
+    return seen, [name for name in unseen if name not in OPENED]
 
 
 def needs(name: str) -> str:

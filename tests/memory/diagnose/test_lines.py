@@ -268,13 +268,13 @@ malloc = ctypes.CDLL(None).malloc
 malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 
 def keep(kept):
-    kept.append(malloc(3 << 20))
+    kept.append(ctypes.memset(malloc(33 << 20), 1, 33 << 20))
     table = [kept[-1]]
     return table
 
 def fill(kept):
     table = [None]
-    kept.append(malloc(3 << 20))
+    kept.append(ctypes.memset(malloc(33 << 20), 1, 33 << 20))
     return table
 """
 

@@ -203,7 +203,9 @@ def test_allocations_are_traced_as_soon_as_garbage_is_suspected() -> None:
 
 
 @pytest.mark.usefixtures("_no_collection")
-def test_the_line_is_told_of_a_program_that_ends_while_it_is_traced() -> None:
+def test_the_line_is_told_of_a_program_that_ends_while_it_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Search.ended  # on a busy machine, a fork of all tests takes longer than is waited at a program's end
+    monkeypatch.setattr(Search, "ended", lambda search, seconds=0.0: ended(search, 60 if seconds else 0.0))
     monitor = Monitor(Roots())
     for state, _ in states(monitor, 30):
         if state is State.TRACING:
