@@ -1,6 +1,7 @@
 """What a census counts, what it leaves alone, and what it leaves behind."""
 
 import gc
+import signal
 import sqlite3
 import sys
 import threading
@@ -534,3 +535,24 @@ def test_a_class_made_at_run_time_counts_with_what_its_library_wrote_into_it(loa
     holdings = take_census(ROOTS).holdings
     assert 50_000 < holdings["train.models"].bytes < 60_000
     assert holdings["train.Written"].bytes < 50_000, "the attributes that the program names are what it holds"
+
+
+def test_what_a_signal_handler_raises_while_an_object_is_read_is_the_program_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    def opener(_obj: object, _walk: Walk) -> object:
+        signal.raise_signal(signal.SIGALRM)
+        raise LookupError
+
+    walk = Walk(1, lambda _: False, 1)
+    monkeypatch.setitem(walk.looks, id(bytearray), opener)
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with pytest.raises(TimeoutError):
+            look(bytearray(1), walk)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        look(bytearray(1), walk)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert walk.unread == {"bytearray (LookupError)": 1}

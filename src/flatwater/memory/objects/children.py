@@ -37,6 +37,7 @@ from flatwater.memory.objects.raw import (
     referents,
 )
 from flatwater.memory.objects.view import OPAQUE, Inside, Look, Named, Walk, claim, items, spaced
+from flatwater.memory.probes.signals import handlers, passes
 
 _ATOMS = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
 ATOMS = frozenset(map(id, _ATOMS))
@@ -64,7 +65,9 @@ def look(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
         if opener is None:
             opener = walk.looks[id(kind)] = _resolve(kind)
         return opener(obj, walk)
-    except Exception as error:  # noqa: BLE001  (the edge)
+    except Exception as error:
+        if passes(error.__traceback__, handlers()):  # a signal came meanwhile: it is the program's to answer
+            raise
         walk.unread[f"{name_of(kind)} ({name_of(type(error))})"] += 1
         return OPAQUE
 

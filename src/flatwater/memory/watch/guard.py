@@ -4,11 +4,12 @@ All faces share it: the runner, `with flatwater.watch()`, the callbacks, the pyt
 watch that it is in, and is told once, in the summary.
 """
 
-import signal
 from _thread import get_ident
 from collections.abc import Callable, Collection
-from types import CodeType, FunctionType, MethodType, TracebackType
+from types import CodeType, TracebackType
 from typing import TypeVar
+
+from flatwater.memory.probes.signals import handlers, passes
 
 R = TypeVar("R")
 
@@ -45,7 +46,7 @@ class Guard:
         try:
             return work(*given)
         except Exception as fault:  # whatever it is: the edge between the watch and somebody else's program
-            if _passes(fault.__traceback__, self._program | _handlers()):
+            if passes(fault.__traceback__, self._program | handlers()):
                 raise
             self._end(fault)
             return otherwise
@@ -78,19 +79,3 @@ def _place(trace: TracebackType | None) -> str:
     if trace is None:
         return "no line"
     return f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
-
-
-def _handlers() -> set[CodeType]:
-    """The signal handlers of the program, a time limit for example: they run in the watch as well."""
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    functions = [handler.__func__ if type(handler) is MethodType else handler for handler in handlers]
-    return {function.__code__ for function in functions if type(function) is FunctionType}
-
-
-def _passes(trace: TracebackType | None, program: Collection[CodeType]) -> bool:
-    """Whether code of the program raised it."""
-    while trace is not None:
-        if trace.tb_frame.f_code in program:
-            return True
-        trace = trace.tb_next
-    return False
