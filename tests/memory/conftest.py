@@ -1,5 +1,6 @@
 """Tests of the finder: programs for a census to look at, each alone, as a program has its own modules only."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,3 +40,13 @@ def load(tmp_path: Path) -> Iterator[Load]:
     yield run
     for name in loaded:
         vars(sys.modules.pop(name)).clear()
+
+
+@pytest.fixture
+def _no_collection() -> Iterator[None]:
+    """Cycles stay until the test is over."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()

@@ -405,15 +405,6 @@ class Cycle:
         self.prices = np.ones((1024, 128))
 
 
-@pytest.fixture
-def _no_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-    gc.collect()
-
-
 def dropping(number: int) -> Reading:
     """A round that leaves a cycle of a MiB behind."""
     Cycle()

@@ -1,6 +1,5 @@
 """Garbage that is suspected and not proven yet: its line is looked for, kept, and waited for long enough."""
 
-import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
@@ -152,15 +151,6 @@ class Cycle:
     def __init__(self) -> None:
         self.itself = self
         self.prices = np.ones((1024, 128))
-
-
-@pytest.fixture
-def _no_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-    gc.collect()
 
 
 def reading_of(step: int) -> Reading:

@@ -65,7 +65,7 @@ def look(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
         if opener is None:
             opener = walk.looks[id(kind)] = _resolve(kind)
         return opener(obj, walk)
-    except Exception as error:
+    except Exception as error:  # the edge to a foreign object: one that fails is counted as unread
         if passes(error.__traceback__, handlers()):  # a signal came meanwhile: it is the program's to answer
             raise
         walk.unread[f"{name_of(kind)} ({name_of(type(error))})"] += 1
