@@ -8,6 +8,7 @@ import pytest
 
 from flatwater.memory.probes.allocator import Totals, _kept_bytes, heap
 
+MIB = 1 << 20
 BLOCKS, SIZE = 400, 64 << 10
 FRAGMENTED = f"""
 import ctypes
@@ -75,6 +76,36 @@ print(filled - before, freed - before, trimmed - before, again - before, used() 
 """
 
 
+ELSEWHERE = f"""
+import ctypes, mmap, os, threading
+from flatwater.memory.probes.allocator import used
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.mallopt(-4, 0)  # M_MMAP_MAX: every block is the heap's
+freed, over = threading.Event(), threading.Event()
+def fill():
+    taken = [libc.malloc({SIZE}) for _ in range(3000)]
+    for block in taken:
+        ctypes.memset(block, 1, {SIZE})
+    for block in taken[:-1]:
+        libc.free(ctypes.c_void_p(block))
+    freed.set()
+    over.wait()
+before = used()
+threading.Thread(target=fill).start()
+freed.wait()
+kept = used()
+libc.malloc_trim(0)
+trimmed = used()
+pages = mmap.mmap(-1, 20 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+pages.write(bytes(20 << 20))
+more = used()
+pages.close()
+print(kept - before, trimmed - before, more - trimmed, used() - before)
+over.set()
+"""
+
+
 def test_the_heap_knows_what_is_in_use_and_what_was_freed() -> None:
     before = heap()
     if before is None:
@@ -109,6 +140,14 @@ def test_what_is_put_into_holes_that_a_trim_gave_back_counts_once() -> None:
     whole = BLOCKS * SIZE
     parts = [int(size) / whole for size in ran.stdout.split()]
     assert parts == pytest.approx([1, 0.5, 0.5, 0.75, 0.75], abs=0.06)
+
+
+def test_pages_are_seen_to_come_after_a_trim_of_a_threads_heap() -> None:
+    """More is free in that heap than all that is resident: those bytes are not kept, and nothing else is hidden."""
+    if heap() is None:
+        pytest.skip("no glibc 2.33")
+    ran = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, check=True)
+    assert [int(size) / MIB for size in ran.stdout.split()] == pytest.approx([0, 0, 20, 0], abs=1.5)
 
 
 def test_small_chunks_stay_whole_and_of_large_ones_a_page() -> None:

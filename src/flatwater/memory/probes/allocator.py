@@ -81,7 +81,7 @@ def _asked(libc: ctypes.CDLL) -> tuple[Totals, int]:
 
 
 class _Returned:
-    """Pages of the heap that were resident and are not any more: a trim gave them back to the system.
+    """Pages of the main heap that were resident and are not any more: a trim gave them back to the system.
 
     Those that nothing has touched yet, such as of a large block that was handed out just now, are none of them.
     """
@@ -89,6 +89,10 @@ class _Returned:
     def __init__(self) -> None:
         self._touched = 0
         """A byte for each page from the beginning of the heap, 1 where it was seen resident."""
+        self.elsewhere = False
+        """Whether threads' heaps were once free of more than all that is resident: nobody says which pages these were,
+        so none of them count as kept from then on.
+        """
 
     def bytes(self, first: int, size: int) -> int:
         """How much of so many bytes from the beginning of the heap on was given back."""
@@ -107,7 +111,7 @@ def used() -> int:
     """Anonymous resident bytes now, without those that the allocator has freed and keeps resident.
 
     Takes 20 µs, and a millisecond for each GiB of heap. Of the heaps of threads other than the main one all freed bytes
-    count as resident unless they are more than all resident ones.
+    count as resident, until they are more than all resident ones: none do then, and it takes three times as long.
 
     Raises:
         OSError: there is no /proc.
@@ -117,7 +121,10 @@ def used() -> int:
         return footprint().anonymous
     (found, end), first, anonymous = _asked(libc), _beginning_of_heap(), footprint().anonymous
     resident = max(0, found.free - _returned.bytes(first, end - first))
-    return anonymous - (resident if resident <= anonymous else found.kept_within(anonymous))
+    _returned.elsewhere = _returned.elsewhere or resident > anonymous
+    if _returned.elsewhere:
+        resident = min(anonymous, max(0, resident - _free_elsewhere(_malloc_info(libc))))
+    return anonymous - resident
 
 
 @functools.cache
@@ -143,6 +150,15 @@ def _kept_bytes(report: bytes) -> int:
     """
     bins = re.findall(rb'<(?:size|unsorted) from="\d+" to="\d+" total="(\d+)" count="(\d+)"/>', report)
     return sum(min(int(total), int(count) * mmap.PAGESIZE) for total, count in bins)
+
+
+def _free_elsewhere(report: bytes) -> int:
+    """From malloc_info's XML: freed bytes in the heaps of threads other than the main one.
+
+    Each heap tells its two sums, the main one first; those of all heaps together come last.
+    """
+    sums = [int(size) for size in re.findall(rb'<total type="(?:fast|rest)" count="\d+" size="(\d+)"/>', report)]
+    return sum(sums[-2:]) - sum(sums[:2])
 
 
 def _malloc_info(libc: ctypes.CDLL) -> bytes:
