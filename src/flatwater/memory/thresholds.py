@@ -87,7 +87,7 @@ class Slower:
 
 @dataclass(frozen=True)
 class Investigating:
-    """When an investigation goes on, and when it ends (`diagnose/monitor.py`, `diagnose/investigation.py`)."""
+    """When an investigation goes on, and when it ends (`diagnose/investigator.py`, `diagnose/investigation.py`)."""
 
     headroom: float = 0.1
     """Part of the limit that must be free for tracing and forks, which take memory themselves: 12 MB in a small run."""
@@ -119,7 +119,13 @@ class Investigating:
     garbage: float = 0.5
     """Part of the growth that cyclic garbage must be: some garbage always waits."""
     last_search: float = 2.0
-    """Seconds at the end for which a search for garbage is waited for: it takes 3 CPU seconds per million objects."""
+    """Seconds at the end for which a search for garbage is waited for, 3 CPU seconds per million objects, or the census
+    that is under way.
+    """
+    too_large: float = 3.0
+    """Times the growth of the process that its containers may have grown by together: they take what others left. The
+    pages that are kept by their titles (`page_strings` of the cases) came to 30 times and more.
+    """
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,21 @@ def test_what_nobody_reaches_is_unreachable_and_what_somebody_reaches_is_not() -
     assert kept.itself is kept
 
 
+@pytest.fixture
+def _frozen() -> Iterator[None]:
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("_frozen")
+def test_garbage_is_found_where_no_object_is_old() -> None:
+    """As in a program that never collects, or has frozen all that there was."""
+    Env(1)
+    Env(1)
+    assert envs(unreachable()) == 2
+
+
 def test_a_collection_frees_what_was_found() -> None:
     for _ in range(3):
         Env(1)

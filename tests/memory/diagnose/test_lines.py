@@ -50,6 +50,16 @@ def text(n):
     return "x" * n
 
 
+class Title(str):
+    pass
+
+
+def title(n):
+    text = Title(f"{n:1000}")
+    text.page = [n]
+    return text
+
+
 def record(n):
     return {"step": n, "reward": float(n)}
 
@@ -136,6 +146,11 @@ def test_a_long_text_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_pa
     found = tracer.where([user.text(100_000)])
     assert found == made(tmp_path, '"x" * n', "text", "python")
     assert tracer.where([str(n) for n in range(1000, 1003)]) is None, "short ones are shared"
+
+
+def test_a_text_with_attributes_counts_with_them(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    """A string of a parsed page has the page for its parent."""
+    assert tracer.where([user.title(n) for n in range(100)]) == made(tmp_path, "text = Title(", "title", "python")
 
 
 def test_an_object_counts_with_what_it_holds(tracer: Tracer, user: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Search
-from flatwater.memory.diagnose.monitor import Monitor
+from flatwater.memory.diagnose.monitor import Monitor, State
 from flatwater.memory.objects.census import Censuses
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.series.readings import Reading
@@ -467,6 +467,41 @@ def test_at_the_end_the_search_under_way_is_heard(monitor: Monitor) -> None:
     assert second is not None
     assert second.ended(60)
     assert [found.owner for found in monitor.conclude()] == ["cyclic garbage"]
+
+
+@pytest.mark.usefixtures("_no_collection")
+@pytest.mark.parametrize("late", [0, 1])
+def test_at_the_end_garbage_that_was_suspected_is_told(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """One search proves no growth; what still waits at the end is most of it. The last search may end too late."""
+    since = searching(monitor)
+    search, whole = search_of(monitor), Search.ended
+    assert search is not None
+    assert search.ended(60)
+    assert monitor.observe(dropping(since + 1)) == []
+    assert search_of(monitor) is None, "it was heard"
+    in_time = iter([False] * late)
+    monkeypatch.setattr(Search, "ended", lambda search, _=0.0: next(in_time, True) and whole(search, 60))
+    assert [found.owner for found in monitor.conclude()] == ["cyclic garbage"]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_at_the_end_the_look_under_way_is_waited_for(
+    user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Growth that no census has looked at is not said to be native, also where there is no time for it."""
+    monkeypatch.setattr("flatwater.memory.diagnose.monitor.CASE", replace(SHIPPED.investigating, last_search=seconds))
+    user.TRIALS.extend([[number] for _ in range(24)] for number in range(24))
+    step = leaking(user)
+    for number in range(1, 40):
+        whole = monitor.state in {State.BEGINNING, State.COUNTING}
+        assert monitor.observe(step(number), seconds=60 if whole else 1e-9) == []
+        if number > 30 and monitor.censuses.under_way and monitor.investigating:
+            break
+    monitor.settle()
+    owners = [(each.verdict, each.owner) for each in monitor.findings()]
+    assert owners == ([("leak", "train.HISTORY")] if seconds else [])
 
 
 def test_a_phase_that_slows_down_is_named(monitor: Monitor) -> None:

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+from flatwater.memory.diagnose.investigation import owners_of
 from flatwater.memory.diagnose.owners import Owner, find_owners, reached
 from flatwater.memory.objects.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater.memory.objects.census import take_census
@@ -49,6 +50,34 @@ def test_losses_kept_with_their_graph(load: Load) -> None:
     assert owner.bytes_grown == pytest.approx(10 * each, rel=0.01)
     assert (owner.graph, owner.base, owner.count, owner.what) == (True, False, 15, "15 × float32[]")
     assert {type(leaf).__name__ for leaf in owner.newest} == {"Tensor"}
+
+
+TREES = """
+    class Node:
+        pass
+
+    TITLES = []
+
+    def turn():
+        nodes = [Node() for _ in range(500)]
+        for node, after in zip(nodes, nodes[1:]):
+            node.after, after.before, node.page = after, node, nodes
+        TITLES.append(nodes[250])
+"""
+
+
+def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
+    """Items that are drawn from a tree hold those that are not; what they stand for is more than all there is."""
+    program = load(TREES)
+    before = take_census(ROOTS)
+    for _ in range(30):
+        program.turn()
+    now, grown = take_census(ROOTS), 30 * 500 * 100
+    (counted,) = find_owners(before, now)
+    assert counted.bytes_grown > 4 * grown, "else nothing is wrong with the sizes"
+    (owner,) = owners_of(before, now, grown, handles=False)
+    assert (owner.path, owner.bytes_grown) == ("train.TITLES", grown)
+    assert owners_of(before, now, counted.bytes_grown / 2, handles=False)[0].bytes_grown == counted.bytes_grown
 
 
 def test_a_registry_of_environments(load: Load) -> None:

@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+from flatwater.memory.diagnose.investigator import Investigator
 from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.diagnose.states import TRANSITIONS, Action, Event, State
 from flatwater.memory.objects.roots import Roots
@@ -101,7 +102,7 @@ def test_a_reading_is_answered_in_every_state() -> None:
 
 def answers(name: str) -> set[Event]:
     """Events that a method of the monitor may answer with, read from its code."""
-    code = ast.parse(textwrap.dedent(inspect.getsource(vars(Monitor)[name])))
+    code = ast.parse(textwrap.dedent(inspect.getsource(vars(Investigator)[name])))
     found = set[Event]()
     for node in ast.walk(code):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Event":

@@ -53,6 +53,12 @@ def test_half_of_the_growth_is_half_a_share() -> None:
     assert weighed(LEAK, marked(range(3, 80, 7), stairs), [OWNER], resident).share == pytest.approx(0.5, rel=0.1)
 
 
+def test_sizes_beyond_all_that_came_tell_no_rate() -> None:
+    """Items that are drawn may reach each other, and count many times then."""
+    resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
+    assert weighed(LEAK, marked(range(3, 80, 7), lambda clock: 30 * stairs(clock)), [OWNER], resident) == LEAK
+
+
 def test_what_began_late_is_told_at_its_pace_since() -> None:
     marks = marked([1, 400, 1000, 1010, 1020, 1030], lambda clock: max(0, clock - 1000) * MIB)
     told = weighed(replace(LEAK, bytes_per_step=2.0 * MIB), marks, [OWNER], rows([0] * 21, steps_each=60))

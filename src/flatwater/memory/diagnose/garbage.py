@@ -294,7 +294,9 @@ def unreachable() -> list[Any]:
         among[at] += 1
     outside = [n for n, count in enumerate(counts) if count - _OF_THE_LIST > among[n]]
     reached = _spread(outside, first, target)
-    ages = ((young + middle, len(objects)), (young, young + middle), (0, young))
+    # What was counted first may be gone: in a program that never collects, all objects are young.
+    first_middle, first_old = min(young, len(objects)), min(young + middle, len(objects))
+    ages = ((first_old, len(objects)), (first_middle, first_old), (0, first_middle))
     return [objects[n] for begin, end in ages for n in range(begin, end) if not reached[n]]
 
 

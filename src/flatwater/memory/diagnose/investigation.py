@@ -86,6 +86,9 @@ def longer_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
 def owners_of(before: Census, now: Census, grown: float, *, handles: bool) -> list[Owner]:
     """The containers that grew. What is too small to be told does not count as found: a handle's Python object is.
 
+    Items that are drawn may reach others of their container, as nodes of a tree do; their sizes then count many times.
+    So where containers grew by far more than the process, each has its share of what came.
+
     Args:
         before: the earlier census.
         now: the later one.
@@ -93,7 +96,10 @@ def owners_of(before: Census, now: Census, grown: float, *, handles: bool) -> li
         handles: whether containers of handles are asked for what the others leave.
     """
     owners = [each for each in find_owners(before, now) if each.bytes_grown >= OWNING.told_share * grown]
-    missing = grown - sum(owner.bytes_grown for owner in owners)
+    found = sum(owner.bytes_grown for owner in owners)
+    if 0 < CASE.too_large * grown < found:
+        owners = [replace(owner, bytes_grown=round(owner.bytes_grown * grown / found)) for owner in owners]
+    missing = grown - found
     if handles and missing > (1 - OWNING.explained) * grown:
         return [*find_handles(before, now, missing), *owners]
     return owners

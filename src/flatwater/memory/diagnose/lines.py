@@ -39,8 +39,8 @@ CONTENTS = 200
 """Objects looked at below one."""
 _TOOL = Path(__file__).parents[1]
 """The memory package: what a census makes, such as the `__dict__` of an object that had none yet, nobody else made."""
-_SHARED = (type, ModuleType, FunctionType, CodeType, str, int, NoneType)
-"""What many objects refer to, and none of them made."""
+_SHARED = (type, ModuleType, FunctionType, CodeType, NoneType)
+"""What many objects refer to, and none of them made; so are numbers and short texts, but for a text with attributes."""
 
 Side = Literal["user", "package", "library", "tool"]
 Line = tuple[str, int, str | None]
@@ -234,7 +234,7 @@ def _side(file: str, packages: tuple[str, ...]) -> Side:
 
 def _is_shared(held: object) -> bool:
     """Whether many objects may refer to it; a long text was made for what holds it."""
-    return is_a(held, *_SHARED) and not (type(held) is str and str.__sizeof__(held) >= LONG_TEXT)
+    return is_a(held, *_SHARED) or type(held) in {int, bool} or (type(held) is str and str.__sizeof__(held) < LONG_TEXT)
 
 
 def _live(frame: FrameType | None) -> Iterator[Line]:
