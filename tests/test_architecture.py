@@ -154,7 +154,7 @@ MAY_CATCH_ALL = {
     "metrics/sinks.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
     "rundir/events.py::ending": "whatever ends a run is told to those who listen, and goes on",
     "memory/watch/guard.py::ask": "the edge between the watch and somebody else's program",
-    "memory/probes/collector.py::_tell": "the edge to the collector, below which all is lost: it is raised again later",
+    "memory/probes/untraced.py::unbroken": "the edge to the collector, below which all is lost: it is raised later",
     "memory/watch/inject/sitecustomize.py::_begin": "the same edge, before the watch can be imported",
     "memory/objects/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
 }

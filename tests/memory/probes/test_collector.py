@@ -15,7 +15,7 @@ import pytest
 
 import flatwater
 from flatwater.memory.probes.allocator import used
-from flatwater.memory.probes.collector import Collector
+from flatwater.memory.probes.collector import Collector, _waiting
 from flatwater.memory.watch.guard import Guard
 
 SOURCE = str(Path(flatwater.__file__).parent)
@@ -327,6 +327,36 @@ def test_a_time_limit_of_the_program_reaches_it(listen: Listen, capfd: pytest.Ca
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert (guard.faults, capfd.readouterr()) == ([], ("", ""))
+
+
+def test_nothing_that_a_handler_raises_is_lost(listen: Listen) -> None:
+    """A signal comes in each collection, so that the handler runs at any instruction of what is heard of it."""
+    listen()
+    raised, caught, armed = 0, list[int](), False
+
+    def over(_number: int, _frame: FrameType | None) -> None:
+        nonlocal raised, armed
+        if armed:
+            raised, armed = raised + 1, False
+            raise TimeLimitError(raised)
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0017)
+    end = time.monotonic() + 20
+    try:
+        while raised < 12 and time.monotonic() < end:
+            try:
+                armed = True
+                while time.monotonic() < end + 5:
+                    gc.collect()
+            except TimeLimitError as fault:
+                caught.append(fault.args[0])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert raised > 1
+    assert [number for number in range(1, raised + 1) if caught.count(number) != 1] == []
+    assert len(_waiting) == 0, "nothing is asked again"
 
 
 def test_no_tracer_sees_a_frame(listen: Listen) -> None:

@@ -8,16 +8,17 @@ import gc
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 from math import inf
 from statistics import median
 from types import CodeType, FrameType, FunctionType, MethodType
 
 from flatwater.memory.probes.allocator import used
 from flatwater.memory.probes.bound import monotonic
-from flatwater.memory.probes.untraced import hidden
+from flatwater.memory.probes.untraced import unbroken, unseen
 
 KEPT = 16
 """Collections that are remembered: the newest, as those of a phase that is over say nothing of the next one."""
@@ -26,7 +27,7 @@ SHARE = 0.005
 FULL = 2
 """The oldest generation."""
 
-_YOUNG = {f"{phase}{generation}": "" for phase in ("start", "stop") for generation in range(FULL)}
+_YOUNG = {f"{phase}{generation:c}": "" for phase in ("start", "stop") for generation in range(FULL)}
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ class Collector:
         """What was in use at the mark, as if a collection had freed nothing then."""
         self._due = 0.0
         self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
-        self._callback = _of_full(hidden(self._tell))
+        self._turns = unbroken(self._tell, _hand_on)
+        next(self._turns)
+        self._callback = _of_full(unseen(partial(next, self._turns), _request_all))
         self.over = False
         """Whether it hears no more."""
 
@@ -100,7 +103,9 @@ class Collector:
         for place, callback in enumerate(self._callbacks):
             if callback is self._callback:
                 del self._callbacks[place]
-                return
+                break
+        with suppress(ValueError):  # in a turn, where the watch has failed
+            self._turns.close()
 
     @staticmethod
     def _count() -> int:
@@ -108,13 +113,9 @@ class Collector:
         return int(gc.get_stats()[FULL]["collections"])
 
     def _tell(self) -> None:
-        """A full collection begins or ends: nothing is raised in here, as the collector would print it."""
-        if self.over:
-            return
-        try:
+        """A full collection begins or ends."""
+        if not self.over:
             self._run(self._hear)
-        except BaseException as fault:  # noqa: BLE001  (of a signal handler of the program: Ctrl-C, a time limit)
-            _hand_on(fault)
 
     def _hear(self) -> None:
         now, ended, began = monotonic(), self._count(), self._open
@@ -154,37 +155,61 @@ class Collector:
 def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:
     """A callback of the collector's, of C functions alone, that acts where a full collection begins or ends.
 
-    It formats an object by the word `start0`, `stop2`, ...; a dict knows those of young collections, and asks `act` for
-    the others.
+    It formats an object by the word `start` or `stop` and the generation; a dict knows those of young collections, and
+    asks `act` for the others. The generation is a character, and no function is `str`: to write a number, or to ask an
+    object for its text, Python runs signal handlers, and what they raise would be lost here.
     """
-    acting = map(str, iter(act, None))  # formatting must give a text
+    acting = map({False: ""}.__getitem__, iter(act, None))  # formatting must give a text
     known = type("Known", (dict,), {"__missing__": staticmethod(partial(next, acting))})(_YOUNG)
     asked = type("Asked", (), {"__format__": staticmethod(known.__getitem__)})()
-    return partial("{0:{1}{2[generation]}}".format, asked)
+    return partial("{0:{1}{2[generation]:c}}".format, asked)
+
+
+class _Raising:
+    """Raises in the main thread, between two instructions of the program, what a signal handler of its own has raised.
+
+    The interpreter asks whether it is true, as soon as it may. While a callback of the collector is on the stack, it
+    is false: what is raised below the collector is lost. It is requested again at the end of ours, and at once below
+    one of the program's.
+    """
+
+    def __init__(self, fault: BaseException) -> None:
+        self.fault: BaseException | None = fault
+        """None once it is raised."""
+
+    def __bool__(self) -> bool:
+        frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
+        below = {code for each in gc.callbacks if (code := _code_of(each)) is not None}
+        while frame is not None and self.fault is not None:
+            if frame.f_code.co_filename == _HIDDEN:
+                return False
+            if frame.f_code in below:
+                _request(_ASK, self)
+                return False
+            frame = frame.f_back
+        fault, self.fault = self.fault, None
+        if fault is None:
+            return False
+        _waiting.remove(self)
+        _over.append(self)
+        raise fault
+
+
+_ASK = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+_request = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object)(("Py_AddPendingCall", ctypes.pythonapi))
+"""The interpreter holds no reference to the object."""
+_waiting = list[_Raising]()
+_over = deque[_Raising](maxlen=300)
+"""Another request of theirs may be left, before 32 later ones (300 in Python 3.13)."""
+_request_all: Callable[[], None] = partial(
+    next, map(deque[int](maxlen=0).extend, map(map, repeat(partial(_request, _ASK)), repeat(_waiting)))
+)
+"""Of C functions alone, as no handler may run after the last turn."""
 
 
 def _hand_on(fault: BaseException) -> None:
-    """Raise in the main thread, between two instructions of the program, what a signal handler of its own has raised.
-
-    As long as a callback of the collector is on the stack, this one or one of the program's, the request is made anew:
-    what is raised below the collector is lost.
-    """
-
-    def raised() -> bool:
-        frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
-        below = {code for each in gc.callbacks if (code := _code_of(each)) is not None}
-        while frame is not None:
-            if frame.f_code.co_filename == _HIDDEN or frame.f_code in below:
-                request(ask, ctypes.py_object(asked))
-                return False
-            frame = frame.f_back
-        raise fault
-
-    asked = type("Asked", (), {"__bool__": staticmethod(raised)})()
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # the interpreter holds no reference
-    ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
-    request = ctypes.pythonapi.Py_AddPendingCall
-    request(ask, ctypes.py_object(asked))
+    """Raise it as soon as no callback of the collector is on the stack."""
+    _waiting.append(_Raising(fault))
 
 
 def _code_of(callback: object) -> CodeType | None:
@@ -193,4 +218,4 @@ def _code_of(callback: object) -> CodeType | None:
     return function.__code__ if type(function) is FunctionType else None
 
 
-_HIDDEN = hidden.__code__.co_filename
+_HIDDEN = unbroken.__code__.co_filename

@@ -6,7 +6,7 @@ CPython counts for each thread whether tracing is suspended (3.11 and later; `sy
 
 import ctypes
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from itertools import repeat
 from typing import TypeVar
@@ -49,5 +49,40 @@ def hidden(work: Callable[[], object]) -> Callable[[], bool]:
                 resume()
         return False
 
-    turns = map(any, map(partial(map, operator.call), repeat((suspend, done, resume))))
+    return unseen(done)
+
+
+def unseen(*done: Callable[[], bool | None]) -> Callable[[], bool]:
+    """A function of C functions alone that does while tracing is suspended what raises nothing and returns false."""
+    turns = map(any, map(partial(map, operator.call), repeat((suspend, *done, resume))))
     return partial(next, turns)
+
+
+def unbroken(work: Callable[[], object], failed: Callable[[BaseException], object]) -> Generator[bool, None, None]:
+    """Work at each turn, and raise nothing: for where the interpreter would print it and go on.
+
+    Python runs signal handlers at the first instruction of a function, where no `try` has begun. It runs none where a
+    generator goes on that waits in `yield from`: so this is one, and all of its body lies in a `try`. The first turn
+    does nothing. Whoever lets it go closes it, as that runs its last lines.
+
+    Args:
+        work: is never called within itself.
+        failed: gets what it raises, or a signal handler meanwhile.
+    """
+    fault: BaseException | None = None
+    while True:
+        try:
+            while True:
+                try:
+                    if fault is None:
+                        yield from repeat(False, 1)  # noqa: FBT003  (its value)
+                        work()
+                    else:
+                        failed(fault)
+                        fault = None
+                except GeneratorExit:
+                    return
+                except BaseException as raised:  # noqa: BLE001  (of a signal handler of the program)
+                    fault = raised
+        except BaseException as raised:  # noqa: BLE001  (the same, from one turn to the next)
+            fault = raised
