@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from math import inf
 from types import ModuleType
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from flatwater.memory.diagnose.investigation import owners_of
 from flatwater.memory.diagnose.owners import Owner, find_owners, reached
 from flatwater.memory.objects.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
-from flatwater.memory.objects.census import take_census
+from flatwater.memory.objects.census import Census, begin_census, count_, take_census
 from flatwater.memory.objects.roots import Roots
 
 ROOTS = Roots()
@@ -69,15 +70,25 @@ TREES = """
 def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
     """Items that are drawn from a tree hold those that are not; what they stand for is more than all there is."""
     program = load(TREES)
-    before = take_census(ROOTS)
+    before = counted(0)
     for _ in range(30):
         program.turn()
-    now, grown = take_census(ROOTS), 30 * 500 * 100
-    (counted,) = find_owners(before, now)
-    assert counted.bytes_grown > 4 * grown, "else nothing is wrong with the sizes"
-    (owner,) = owners_of(before, now, grown, handles=False)
-    assert (owner.path, owner.bytes_grown) == ("train.TITLES", grown)
-    assert owners_of(before, now, counted.bytes_grown / 2, handles=False)[0].bytes_grown == counted.bytes_grown
+    now, rate = counted(30), 500 * 100.0
+    (found,) = find_owners(before, now)
+    assert found.bytes_grown > 4 * 30 * rate, "else nothing is wrong with the sizes"
+    (owner,) = owners_of(before, now, rate, 30, handles=False)
+    assert (owner.path, owner.bytes_grown) == ("train.TITLES", 30 * rate)
+    much = found.bytes_grown / 60
+    assert owners_of(before, now, much, 30, handles=False)[0].bytes_grown == found.bytes_grown
+    # The census began ten steps after the other one, and came to the container at the thirtieth.
+    assert owners_of(before, now, much, 10, handles=False)[0].bytes_grown == found.bytes_grown
+
+
+def counted(step: int) -> Census:
+    """A census that comes to each container at the step."""
+    census = count_(begin_census(ROOTS), inf, step)
+    assert census is not None
+    return census
 
 
 def test_a_registry_of_environments(load: Load) -> None:

@@ -83,23 +83,25 @@ def longer_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
     return {} if before is None else longer(roots, before)
 
 
-def owners_of(before: Census, now: Census, grown: float, *, handles: bool) -> list[Owner]:
+def owners_of(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
     """The containers that grew. What is too small to be told does not count as found: a handle's Python object is.
 
     Items that are drawn may reach others of their container, as nodes of a tree do; their sizes then count many times.
-    So where containers grew by far more than the process, each has its share of what came.
+    So where containers grow by far faster than the process, each has its share of what comes.
 
     Args:
         before: the earlier census.
         now: the later one.
-        grown: bytes that came between them.
+        rate: bytes that come with each step of the process.
+        steps: from the beginning of one census to that of the other; a container may have been looked at later.
         handles: whether containers of handles are asked for what the others leave.
     """
+    grown = rate * steps
     owners = [each for each in find_owners(before, now) if each.bytes_grown >= OWNING.told_share * grown]
-    found = sum(owner.bytes_grown for owner in owners)
-    if 0 < CASE.too_large * grown < found:
-        owners = [replace(owner, bytes_grown=round(owner.bytes_grown * grown / found)) for owner in owners]
-    missing = grown - found
+    missing = grown - sum(owner.bytes_grown for owner in owners)
+    together = sum(owner.bytes_grown / owner.steps for owner in owners)
+    if 0 < CASE.too_large * rate < together:
+        owners = [replace(owner, bytes_grown=round(owner.bytes_grown * rate / together)) for owner in owners]
     if handles and missing > (1 - OWNING.explained) * grown:
         return [*find_handles(before, now, missing), *owners]
     return owners

@@ -325,8 +325,8 @@ class Investigator:
         taken = self.censuses.take(growth.step)
         if taken is None or case.before is None or taken[0] <= case.since:
             return None
-        grown = slope.per_step * (taken[0] - case.since)
-        owners = owners_of(case.before, taken[1], grown, handles=case.handles)
+        steps = taken[0] - case.since
+        owners = owners_of(case.before, taken[1], slope.per_step, steps, handles=case.handles)
         if owners and case is not self._first:
             remember_(case, owners[0])
             self.levels.follow(owners, growth.resident)

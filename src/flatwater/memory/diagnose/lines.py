@@ -234,7 +234,8 @@ def _side(file: str, packages: tuple[str, ...]) -> Side:
 
 def _is_shared(held: object) -> bool:
     """Whether many objects may refer to it; a long text was made for what holds it."""
-    return is_a(held, *_SHARED) or type(held) in {int, bool} or (type(held) is str and str.__sizeof__(held) < LONG_TEXT)
+    kind = type(held)
+    return is_a(held, *_SHARED) or kind is int or kind is bool or (kind is str and str.__sizeof__(held) < LONG_TEXT)
 
 
 def _live(frame: FrameType | None) -> Iterator[Line]:
