@@ -56,7 +56,9 @@ def test_half_of_the_growth_is_half_a_share() -> None:
 def test_sizes_beyond_all_that_came_tell_no_rate() -> None:
     """Items that are drawn may reach each other, and count many times then."""
     resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
-    assert weighed(LEAK, marked(range(3, 80, 7), lambda clock: 30 * stairs(clock)), [OWNER], resident) == LEAK
+    marks = marked(range(3, 80, 7), lambda clock: 30 * stairs(clock))
+    for told, rate in ((LEAK, LEAK.bytes_per_step), (replace(LEAK, bytes_per_step=90.0 * MIB), 30 * MIB)):
+        assert weighed(told, marks, [OWNER], resident).bytes_per_step == pytest.approx(rate, rel=0.1)
 
 
 def test_what_began_late_is_told_at_its_pace_since() -> None:

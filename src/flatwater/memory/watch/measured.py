@@ -74,8 +74,10 @@ def weighed(found: Finding, marks: Marks, owners: Iterable[str], rows: Sequence[
     rates = (_slope(clocks[first:], sizes[first:]) for first in range(recent, -1, -1))
     rate = next((rate for rate in rates if rate > 0), 0.0)  # the later half may lie on one stair
     whole = rate_of(rows)
-    if rate == 0 or 0 < SHIPPED.investigating.too_large * whole < rate:  # the sizes are estimates
+    if rate == 0:
         return found
+    if 0 < SHIPPED.investigating.too_large * whole < rate:  # the sizes are estimates
+        rate = min(rate, found.bytes_per_step)
     (low, high), scale = found.interval, rate / found.bytes_per_step
     share = min(1.0, rate / whole) if whole > 0 else found.share
     after = bisect_left(clocks, settled(rows)[0].reading.step)
