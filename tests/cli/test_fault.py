@@ -15,6 +15,7 @@ def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr("flatwater.imported._named", set())  # another test may have named one of the tests' own modules
 
 
 def failing(fault: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:

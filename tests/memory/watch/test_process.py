@@ -1,5 +1,6 @@
 """One watched process: boundaries cost nothing, readings follow the pace, arrays that fill are told from leaks."""
 
+import gc
 import subprocess
 import sys
 import time
@@ -183,6 +184,7 @@ def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: f
 
 def test_memory_that_rises_in_a_program_that_rests_is_read_at_once() -> None:
     """The next reading is hours away; what is material between two glances brings it here."""
+    gc.collect()  # what other tests left may be freed meanwhile, and more of it than comes here
     watch = ProcessWatch()
     watch.tick(1)
     assert watch._pace is not None
