@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import isclose
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,15 @@ from flatwater.memory.watch.parts import named
 from flatwater.memory.watch.process import ProcessWatch
 
 MIB = 1 << 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """What a watch needs is loaded: the first one of a process takes time and memory for that."""
+    first = ProcessWatch()
+    for _ in range(REGULAR):
+        first.step("episode")
+    first.close(conclude=False)
 
 
 def test_slow_boundaries_are_all_read() -> None:
@@ -93,6 +103,12 @@ class Looks:
     any = new = True
     refilled = frozenset[str]()
     times = 0
+
+    def cleared(self, _resident: int) -> set[str]:
+        return set()
+
+    def follow(self, _owners: object, _resident: int) -> None:
+        """Nothing is followed."""
 
     def look(self, _roots: Roots) -> None:
         self.times += 1
