@@ -43,7 +43,7 @@ RULES = tuple(Rule(*row) for row in (
     ("linecache's files", "", "linecache keeps the source of each file, and of code that is generated.", "Generate the code once, or call `linecache.clearcache()`."),
     ("*.__warningregistry__", "", "warnings notes each text that was shown.", "Keep what varies (a number, a name) out of the text of the warning."),
     ("finalizers of weakref.finalize", "", "A finalizer keeps its arguments until its object is gone.", "Give it the name of the resource, never the object itself or what holds it."),
-    ("atexit's callbacks", "", "Python keeps each function that atexit was given, with its arguments, until the program ends.", "Register one function once, or call `atexit.unregister` when the job is done."),
+    ("atexit's callbacks", "", "Each function that atexit was given is kept, with its arguments, until the program ends.", "Register one function once, or call `atexit.unregister` when the job is done."),
     ("context variable *", "", "A context variable keeps its value as long as its context.", "Put back what was there before: `variable.reset(token)`."),
     ("gc's uncollectable objects", "", "`gc.DEBUG_SAVEALL` and `DEBUG_LEAK` keep all that is collected.", "Call `gc.set_debug(0)` and clear `gc.garbage`."),
     ("concurrent.futures.thread.ThreadPoolExecutor._work_queue", "", "`submit` never waits, so work is queued faster than it is done.", "Bound what is under way: a semaphore, or submit in portions and wait for each."),

@@ -181,7 +181,7 @@ class _Raising:
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
         below = {code for each in gc.callbacks if (code := _code_of(each)) is not None}
         while frame is not None and self.fault is not None:
-            if frame.f_code.co_filename == _HIDDEN:
+            if frame.f_code is _TURN:
                 return False
             if frame.f_code in below:
                 _request(_ASK, self)
@@ -218,4 +218,4 @@ def _code_of(callback: object) -> CodeType | None:
     return function.__code__ if type(function) is FunctionType else None
 
 
-_HIDDEN = unbroken.__code__.co_filename
+_TURN = unbroken.__code__
