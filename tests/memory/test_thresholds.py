@@ -12,7 +12,7 @@ METERS = {
     "diagnose/contents.py": {"LEAVES", "MOST", "LARGEST_SHIFT", "MOST_ELEMENTS"},
     "diagnose/finding.py": {"BRIEF", "WIDTH", "LABEL"},
     "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST"},
-    "diagnose/lines.py": {"FRAMES", "CONTENTS"},
+    "diagnose/lines.py": {"FRAMES", "DEEP_FRAMES", "CONTENTS"},
     "diagnose/numbers.py": {"COSTS_SOON"},
     "diagnose/owners.py": {"LATEST"},
     "watch/books.py": {"ROWS", "SELDOM", "EACH_HALF"},

@@ -102,7 +102,8 @@ class Investigating:
     longest_trace: int = 16
     """Looks in all, after which an owner is told without a line. Bursts every second to sixth step are found within."""
     longest_traced: float = 0.2
-    """Seconds that a census may take for which tracing waits: a traced program is about half as fast meanwhile."""
+    """Seconds that a census may take for which tracing waits: a traced program is about half as fast meanwhile, and
+    Python that only allocates 75 times as slow, a census too: one of 0.09 s took 4."""
     still: int = 6
     """Traced readings in a row without a line: what grows in stairs rests between them."""
     page: int = 4096

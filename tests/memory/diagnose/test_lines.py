@@ -2,6 +2,8 @@
 
 import ctypes
 import sys
+import sysconfig
+import threading
 import tracemalloc
 import weakref
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import torch
 
 from flatwater.memory.diagnose.finding import Made
 from flatwater.memory.diagnose.judge import Evidence, judge
-from flatwater.memory.diagnose.lines import Following, Tracer
+from flatwater.memory.diagnose.lines import FRAMES, Following, Tracer
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope, thinned
 from flatwater.memory.thresholds import MIB
@@ -88,6 +90,24 @@ def call(function, *arguments):
 
 TOP = np.ones(5000)
 """
+
+
+DEEP = """
+import numpy as np
+
+def make(calls):
+    return make(calls - 1) if calls else np.ones(5000)
+
+def put(made, calls):
+    made.append(make(calls))
+"""
+
+
+def deep_library() -> ModuleType:
+    """One that says of its code that it lies beside the standard library's."""
+    module = ModuleType("deep")
+    exec(compile(DEEP, str(Path(sysconfig.get_path("stdlib")) / "deep.py"), "exec"), vars(module))
+    return module
 
 
 @pytest.fixture
@@ -191,6 +211,29 @@ def test_what_is_older_has_no_line(user: Any) -> None:
     tracer.start()
     assert tracer.where([tensor, array]) is None
     tracer.stop()
+
+
+def test_where_libraries_call_each_other_deeply_a_later_one_has_its_line(tracer: Tracer, user: Any) -> None:
+    """All frames kept of the first were a library's: with more of them the next shows who called it."""
+    library = deep_library()
+    first = user.call(library.make, 2 * FRAMES)
+    assert tracer.where([first]) is None
+    second = user.call(library.make, 2 * FRAMES)
+    found = tracer.where([second])
+    assert found is not None
+    assert found.function == "call"
+    assert tracer.where([user.call(library.make, 1)]) is not None
+
+
+def test_a_stack_of_libraries_alone_is_not_traced_deeper(tracer: Tracer) -> None:
+    """It has no line of the user's, however much is kept of it."""
+    library = deep_library()
+    made: list[Any] = []
+    thread = threading.Thread(target=library.put, args=(made, 2))
+    thread.start()
+    thread.join()
+    assert tracer.where(made) is None
+    assert tracemalloc.get_traceback_limit() == FRAMES
 
 
 def test_after_a_stop_all_is_as_before(user: Any) -> None:

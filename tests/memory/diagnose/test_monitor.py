@@ -283,6 +283,19 @@ def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> No
     assert len(monitor.findings()) == 1
 
 
+@pytest.mark.parametrize("spent", [0.0, 2 * SHIPPED.investigating.longest_traced])
+def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:
+    """Python that only allocates is traced at a hundredth of its speed, and a census is of that kind."""
+    monitor.observe(grown(1, 1))
+    monitor.state, monitor._case.proven = State.LOOKING, True
+    assert monitor._tracer is not None
+    monitor._tracer.start(tensors=False)
+    monitor.censuses.spent = spent
+    monitor.observe(grown(2, 2), seconds=1e-9)
+    assert monitor.censuses.under_way
+    assert monitor._tracer.running == (spent == 0)
+
+
 def test_a_second_leak_is_found_beside_the_first(user: Any, monitor: Monitor) -> None:
     def step(number: int) -> Reading:
         user.keep(1)

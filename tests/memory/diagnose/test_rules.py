@@ -58,6 +58,12 @@ def _task() -> Any:
     return asyncio.run(make())
 
 
+def _loop() -> Any:
+    loop = library("asyncio").new_event_loop()
+    loop.close()
+    return loop
+
+
 def _optimizer() -> Any:
     torch = library("torch")
     return torch.optim.Adam(torch.nn.Linear(1, 1).parameters())
@@ -73,6 +79,7 @@ LIVE: dict[str, Callable[[], Any]] = {
     "multiprocessing.pool.Pool._cache": _pool,
     "[concurrent.futures._base.Future]": Future,
     "[_asyncio.Task]": _task,
+    "asyncio.base_events.BaseEventLoop._scheduled": _loop,
     "[builtins.generator]": lambda: (n for n in ()),
     "[builtins.BaseException]": lambda: KeyError("x"),
     "[_thread.lock]": threading.Lock,
@@ -111,6 +118,7 @@ LIVE: dict[str, Callable[[], Any]] = {
     "[urllib3.poolmanager.PoolManager]": lambda: library("urllib3").PoolManager(),
     "[botocore.client.BaseClient]": of_items("botocore.client", "BaseClient"),
     "botocore.hooks.HierarchicalEmitter.*": lambda: library("botocore.hooks").HierarchicalEmitter(),
+    "moto.core.base_backend.BackendDict.*": of_items("moto.core.base_backend", "BackendDict"),
     "flask.sansio.scaffold.Scaffold.*": lambda: library("flask").Flask("some"),
     "aiohttp.web_app.Application._state": of_items("aiohttp.web_app", "Application"),
     "starlette.datastructures.State._state": lambda: library("starlette.datastructures").State(),

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from flatwater.memory.objects.libraries import lengths, longer
+from flatwater.memory.objects.libraries import OPENED, lengths, longer
 from flatwater.memory.objects.roots import Roots
 
 LIBRARY = """
@@ -68,6 +68,26 @@ def test_what_became_longer_is_told_by_path(library: ModuleType) -> None:
     found = longer(Roots(), before)
     assert {path for path in found if path.startswith("somelib.")} == {path for path in before if "somelib." in path}
     assert found["somelib.SEEN"] is library.SEEN
+
+
+def test_what_lies_deep_in_a_registry_counts_for_its_global(library: ModuleType) -> None:
+    """Such as objects in the bucket of a region of an account."""
+    region = library.Registry()
+    region.entries.append({"bucket": library.Registry()})
+    library.SEEN["account"] = {"region": region}
+    before = lengths(Roots())
+    region.entries[0]["bucket"].entries.append(1)
+    assert [path for path in longer(Roots(), before) if path.startswith("somelib.")] == ["somelib.SEEN"]
+
+
+def test_a_large_table_counts_by_itself(library: ModuleType) -> None:
+    """Its items are alike: to look into all of them takes as long as a census."""
+    library.SEEN.update({n: [n] for n in range(OPENED + 1)})
+    before = lengths(Roots())
+    library.SEEN[0].append(1)
+    assert "somelib.SEEN" not in longer(Roots(), before)
+    library.SEEN[-1] = []
+    assert "somelib.SEEN" in longer(Roots(), before)
 
 
 def test_the_programs_own_globals_are_none_of_a_library() -> None:

@@ -243,7 +243,8 @@ class Censuses:
         """What a slice may still take at this step."""
         self.took = 0.0
         """CPU seconds of the last one, all slices together: on a busy machine it stands still for longer."""
-        self._spent = 0.0
+        self.spent = 0.0
+        """The same of the one that is under way."""
         self.libraries: dict[str, Any] = {}
         """Globals of libraries by path, at which those that follow look as well."""
         self._roots, self._counted = roots, counted
@@ -277,7 +278,7 @@ class Censuses:
         if self._counted_whole is None:
             return None
         census = self._counted_whole
-        self.took = self._spent
+        self.took = self.spent
         self.drop()
         self._counted(self._since, census)
         return self._since, census
@@ -287,9 +288,9 @@ class Censuses:
         if self._counting is not None and self._counted_whole is None:
             began = thread_seconds()
             self._counted_whole = count_(self._counting, seconds, self._step)
-            self._spent += thread_seconds() - began
+            self.spent += thread_seconds() - began
 
     def drop(self) -> None:
         """Leave the one that is under way."""
         self._counting = self._counted_whole = None
-        self._spent = 0.0
+        self.spent = 0.0

@@ -145,6 +145,12 @@ class Exploration:
     """... rows that were there, ..."""
     checked: int = 0
     """... and the row after the last one of which it was asked whether anybody else holds its object."""
+    entered: dict[str, Place] = field(default_factory=dict)
+    """By path, with a container since the last rest."""
+    lightened: int = 0
+    """Records up to which it was asked at the last rest."""
+    data: dict[int, bool] = field(default_factory=dict)
+    """By id of a class, whether its objects are held weakly."""
 
 
 def explore(roots: Roots, *, draw: int, most: int) -> Exploration:
@@ -233,6 +239,7 @@ def _enter_(walking: Exploration, at: int, obj: Any, inside: Inside) -> None:  #
         record.step = walking.step
     if gone or inside.length > record.most:
         record.longest, record.most = obj, inside.length
+        walking.entered[path] = record
         record.kind, record.capacity = _kind(record, inside), inside.capacity
     record.length += inside.length * weight
     record.weight += weight
@@ -308,38 +315,46 @@ def rest_(walking: Exploration) -> None:
     """Hold as little as can be, until the walk goes on."""
     objects, opened = walking.objects, len(walking.sizes)
     objects[walking.rested : opened] = [None] * (opened - walking.rested)
-    data: dict[int, bool] = {}
     for at in range(max(opened, walking.queued), len(objects)):
-        kind = type(objects[at])
-        weakly = data.get(id(kind))
-        if weakly is None:
-            weakly = data[id(kind)] = _is_data(kind)
-        if weakly:
+        if _is_data(walking, type(objects[at])):
             objects[at] = Weak(objects[at])
     first = walking.checked if opened <= walking.checked < len(objects) else opened
     for at, count in enumerate(map(sys.getrefcount, islice(objects, first, first + CHECKED)), first):
         if count <= _SOLE and not _is_ours(objects[at]):
             objects[at] = None
     walking.rested, walking.queued, walking.checked = opened, len(objects), first + CHECKED
-    for record in walking.records.values():
-        record.longest = _lighter(record.longest)
-    walking.groups = deque([(root[0], _lighter(root[1])) for root in group] for group in walking.groups)
+    _lighten_(walking)
+    walking.groups = deque([(root[0], _lighter(walking, root[1])) for root in group] for group in walking.groups)
     # Nodes of graphs keep what backward needs. Their ids may be used again now: that counts 200 bytes twice.
     walking.walk.seen.difference_update(map(id, walking.walk.kept))
     walking.walk.kept.clear()
 
 
-def _is_data(kind: type) -> bool:
-    return any(full_name(owner) in _DATA for owner in mro(kind))
+def _lighten_(walking: Exploration) -> None:
+    """Hold the longest container of each path that is new weakly, or not at all; and of some older ones, in turn."""
+    records = list(walking.records.values())
+    first = walking.lightened if walking.lightened < len(records) else 0
+    walking.lightened = first + CHECKED
+    asked = dict.fromkeys((*walking.entered.values(), *records[first : walking.lightened]))
+    walking.entered.clear()
+    for record in asked:
+        record.longest = _lighter(walking, record.longest)
 
 
-def _lighter(obj: Any) -> Any:  # noqa: ANN401
+def _is_data(walking: Exploration, kind: type) -> bool:
+    weakly = walking.data.get(id(kind))
+    if weakly is None:
+        weakly = walking.data[id(kind)] = any(full_name(owner) in _DATA for owner in mro(kind))
+    return weakly
+
+
+def _lighter(walking: Exploration, obj: Any) -> Any:  # noqa: ANN401
     """What is to be held instead of an object that one place of ours has."""
     if _is_ours(obj):
         return obj
     if _references(obj) <= _SOLE_GIVEN:
         return None
-    return Weak(obj) if _is_data(type(obj)) else obj
+    return Weak(obj) if _is_data(walking, type(obj)) else obj
 
 
 def _references(obj: object) -> int:
