@@ -50,7 +50,11 @@ class Investigation:
     traced_owner: tuple[tuple[str, ...], Holding] | None = None
     """The way to the container whose line is looked for, which needs no census, and what it was when tracing began."""
     still: int = 0
-    """Traced readings in a row at which its line was not known."""
+    """Traced readings in a row at which its line was not known, ..."""
+    made: int = 0
+    """... the most bytes that were made and lived at one of them, ..."""
+    built: int = 0
+    """... and readings at which those had become more: an item may be under way."""
     retold: list[Finding] | None = None
     """The findings of the last look with the line, once it is known."""
     garbage: tuple[int, int] | None = None
@@ -163,13 +167,22 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
         return False
     way, holding = case.traced_owner
     told, whole = _again_(case, tracer, reached(roots, way), holding)
-    case.still = 0 if whole else case.still + 1
-    waits = 0 < case.still <= CASE.still
+    case.still = 0 if whole else case.still + (not _builds(case, tracer))
+    waits = not whole and case.still <= CASE.still
     if waits:
         case.found = told or case.found
     else:
         case.retold, case.still, case.traced_owner = told, 0, None
     return waits
+
+
+def _builds(case: Investigation, tracer: Tracer | None) -> bool:
+    """Whether more was made than at the traced readings before: the next item may be under way, in a slow program."""
+    made = 0 if tracer is None else tracer.made
+    if made < case.made + CASE.page or case.built >= CASE.built:
+        return False
+    case.made, case.built = made, case.built + 1
+    return True
 
 
 def _again_(

@@ -101,15 +101,17 @@ def take_census(roots: Roots, *, most: int = 200_000) -> Census:
     return census
 
 
-def begin_census(roots: Roots, *, most: int = 200_000) -> Counting:
+def begin_census(roots: Roots, *, most: int = 200_000, few: bool = False) -> Counting:
     """A census of which nothing is counted yet, from the roots as they are now.
 
     Args:
         roots: as of `take_census`.
         most: as of `take_census`.
+        few: whether few items are drawn from the beginning, as the walk is known to be long.
     """
     with _uncollected():
-        return Counting(roots, most, explore(roots, draw=DRAW, most=min(FIRST_LOOK, most)))
+        walking = explore(roots, draw=FEW, most=most) if few else explore(roots, draw=DRAW, most=min(FIRST_LOOK, most))
+        return Counting(roots, most, walking)
 
 
 def count_(counting: Counting, seconds: float, step: int = 0) -> Census | None:
@@ -251,6 +253,8 @@ class Censuses:
         self._counting: Counting | None = None
         self._counted_whole: Census | None = None
         self._since = self._step = 0
+        self._few = False
+        """Whether the last one had to begin again with few items: the next need not be so long."""
 
     @property
     def under_way(self) -> bool:
@@ -271,13 +275,14 @@ class Censuses:
         if self.seconds <= 0:
             return None
         if self._counting is None:
-            self._counting, self._since = begin_census(self.roots), step
+            self._counting, self._since = begin_census(self.roots, few=self._few), step
         self._step = step
         self.go_on(self.seconds)
         self.seconds = 0.0
         if self._counted_whole is None:
             return None
-        census = self._counted_whole
+        census, walk = self._counted_whole, self._counting.walking.walk
+        self._few = walk.draw == FEW and walk.visited > FIRST_LOOK * FEW // DRAW
         self.took = self.spent
         self.drop()
         self._counted(self._since, census)

@@ -55,7 +55,7 @@ class Pace:
     """Seconds that all readings took, investigations included."""
     recent: list[float] = field(default_factory=list)
     investigated: int = 0
-    """Readings since the census that waits for another one."""
+    """Readings since the census that waits for another one, without those at which the other was under way."""
     eager: int = POINTS
     """Readings still to come that the clock alone paces: until the series are full, and after memory rose."""
     gap: float = 0.0
@@ -92,7 +92,7 @@ def put_off_(
     pace.eager = max(0, pace.eager - 1)
     pace.readings += 1
     pace.spent += took
-    pace.investigated = pace.investigated + (not tracing) if investigating else 0
+    pace.investigated = pace.investigated + (not (tracing or counting)) if investigating else 0
     if not (counting or tracing):
         pace.recent = [*pace.recent[1 - RECENT :], took]
     gap = INVESTIGATING if tracing else _gap(pace, now, investigating=investigating, counting=counting)
