@@ -124,6 +124,10 @@ NEW = {
     "unanswered_events": _case("socketio", "leak backlog", "callbacks", "manager", "server"),
     "shell_outputs": _case("IPython", "leak cache", "_oh", "Out", "user_ns"),
     "short_names": _case("rdflib", "cache leak", "__cache", "NamespaceManager", "namespace_manager", "graph"),
+    "broken_walls": _case("Box2D", "native leak", "outside of Python", "field", "world"),
+    "collision_groups": _case("pygame", "leak", "__g", "groups", "fleet", "Ship"),
+    "exported_rows": _case("xlsxwriter", "leak", "table", "sheet", "workbook"),
+    "sniffed_packets": _case("scapy", "leak", "lst", "sniff", "PacketList"),
 }
 """Programs whose verdicts, owners and lines were written down before the finder had read them."""
 
@@ -167,6 +171,8 @@ OPENED = frozenset(
         "session_handlers",
         "signal_receivers",
         "slow_websocket",
+        "stored_objects",
+        "timer_handles",
         "warning_texts",
     }
 )
