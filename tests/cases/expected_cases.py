@@ -118,14 +118,26 @@ NEW = {
     "pool_globals": _case("concurrent", "leak native", "index", "worker"),
     "session_handlers": _case("boto3", "leak", "credentials", "emitter", "_handlers", "_trie"),
     "cached_completions": _case("aiocache", "cache leak", "_cache", "completion", "aiocache"),
+    "parsed_positions": _case("google.protobuf", "native leak", "outside of Python", "positions"),
+    "pushed_frames": _case("zmq", "native backlog", "outside of Python", "sender", "socket"),
+    "extracted_pages": _case("pdfplumber", "leak cache", "report", "pages"),
+    "unanswered_events": _case("socketio", "leak backlog", "callbacks", "manager", "server"),
+    "shell_outputs": _case("IPython", "leak cache", "_oh", "Out", "user_ns"),
+    "short_names": _case("rdflib", "cache leak", "__cache", "NamespaceManager", "namespace_manager", "graph"),
+    "broken_walls": _case("Box2D", "native leak", "outside of Python", "field", "world"),
+    "collision_groups": _case("pygame", "leak", "__g", "groups", "fleet", "Ship"),
+    "exported_rows": _case("xlsxwriter", "leak", "table", "sheet", "workbook"),
+    "sniffed_packets": _case("scapy", "leak", "lst", "sniff", "PacketList"),
 }
 """Programs whose verdicts, owners and lines were written down before the finder had read them."""
 
 NEW_FLAT = {
     "bounded_thumbnails": "cachetools",
+    "fresh_messages": "google.protobuf",
     "polled_pages": "bs4",
     "summed_chunks": "concurrent",
     "trained_network": "torch",
+    "waiting_sender": "zmq",
 }
 """Program in which nothing is to be found -> the library that it is written with, of those that `NEW` came with."""
 
@@ -159,6 +171,8 @@ OPENED = frozenset(
         "session_handlers",
         "signal_receivers",
         "slow_websocket",
+        "stored_objects",
+        "timer_handles",
         "warning_texts",
     }
 )
