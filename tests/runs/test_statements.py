@@ -1,6 +1,7 @@
 """What a ledger and a plan say, read back: parts add up, nothing planned or held is left out."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.errors import RunError
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
-from flatwater.rundir.statements import REST, held_against, largest_groups, line_of, parts, read_plan
+from flatwater.rundir.statements import REST, headline, held_against, largest_groups, line_of, parts, read_plan
 
 SIZES = st.integers(9, 1 << 40)
 PATHS = st.from_regex(r"[a-z]{1,3}(\.[a-z]{1,3}){0,3}", fullmatch=True)
@@ -67,3 +69,15 @@ def test_a_ledger_that_says_less_reads_as_zero() -> None:
     assert (line.round, line.resident, line.owned_bytes, line.phases) == (4, 0, 0, {})
     assert line.in_use is None
     assert line.cuda_allocated is None
+
+
+def test_a_headline_agrees_with_an_owner_that_is_a_plural() -> None:
+    found = Finding(
+        verdict="leak", owner="pyplot's figures", holders=(), made_at=None, bytes_per_step=2 << 20, interval=(1.0, 2.0),
+        share=1.0, count=1, what="1 × Figure", plateau_bytes=None, plateau_step=None, limit_bytes=None, limit_step=None,
+        advice="Close them.",
+    )  # fmt: skip
+    assert headline(found) == "pyplot's figures grow by 2.00 MiB a round, and nothing ends it"
+    assert headline(replace(found, owner="train.HALL")) == "train.HALL grows by 2.00 MiB a round, and nothing ends it"
+    assert headline(replace(found, verdict="filling")) == "pyplot's figures are filling by 2.00 MiB a round"
+    assert headline(replace(found, verdict="backlog")).startswith("pyplot's figures take in more than is taken out: ")

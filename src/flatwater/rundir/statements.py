@@ -263,10 +263,10 @@ NUMBER_BYTES = 8
 
 
 HEADLINES: dict[Verdict, str] = {
-    "leak": "{owner} grows by {rate}, and nothing ends it",
-    "filling": "{owner} is filling by {rate}",
+    "leak": "{grows} by {rate}, and nothing ends it",
+    "filling": "{owner} {is_} filling by {rate}",
     "retention": "The allocator keeps {rate} that the program has freed",
-    "backlog": "{owner} takes in more than is taken out: {rate} stay",
+    "backlog": "{owner} {takes} in more than is taken out: {rate} stay",
     "cache": "The cache {owner} grows by {rate}",
     "mapped": "Pages of mapped files come in: {rate}",
     "native": "Native memory grows by {rate}, and no object of the program explains it",
@@ -300,4 +300,11 @@ def newest(found: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
 def headline(finding: Finding) -> str:
     """What grows and by how much, in one sentence without its full stop."""
     rate = f"{format_bytes(finding.bytes_per_step)} {'an' if finding.unit[0] in 'aeiou' else 'a'} {finding.unit}"
-    return HEADLINES[finding.verdict].format(owner=finding.owner, rate=rate, what=finding.what)
+    return HEADLINES[finding.verdict].format(
+        owner=finding.owner,
+        grows=finding.grows,
+        is_=finding.verb("is", "are"),
+        takes=finding.verb("takes", "take"),
+        rate=rate,
+        what=finding.what,
+    )

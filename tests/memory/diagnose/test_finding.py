@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.memory.diagnose.finding import Finding, Made
+from flatwater.memory.objects import roots
 from flatwater.units import clock_words
 
 MIB = 1 << 20
@@ -73,6 +74,17 @@ def test_the_first_line_says_what_grows_where_and_what_to_do() -> None:
     native = replace(LEAK, verdict="native", owner="memory outside of Python", made_at=None)
     assert native.briefly() == "memory outside of Python grows: look at C extensions and buffers outside of Python"
     assert len(replace(LEAK, owner="x" * 200).briefly()) <= 88
+
+
+ONE = {"gymnasium's registry", "structlog's WRITE_LOCKS", "train.HISTORIES", "main() in train.py: items"}
+SEVERAL = {"atexit's callbacks", "mapped files", "worker processes", *(name for *_, name in roots._KNOWN)} - ONE
+
+
+def test_an_owner_that_is_a_plural_has_the_verb_of_one() -> None:
+    assert {owner for owner in ONE | SEVERAL if replace(LEAK, owner=owner).grows == f"{owner} grow"} == SEVERAL
+    assert replace(LEAK, owner="atexit's callbacks").briefly().startswith("atexit's callbacks grow, train.py:31: ")
+    assert replace(LEAK, owner="pyplot's figures").tell()[0].startswith("leak: pyplot's figures grow by 2.50 MiB a ")
+    assert replace(LEAK, owner="pyplot's figures[*].canvas").grows.endswith(" grows")
 
 
 def test_a_filling_says_where_it_ends() -> None:

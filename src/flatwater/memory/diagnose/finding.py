@@ -4,6 +4,7 @@ The same object stands in findings.jsonl, in the output of `flatwater watch --js
 """
 
 import hashlib
+import re
 import textwrap
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -23,6 +24,11 @@ BRIEF = 88
 """Columns of `briefly`."""
 LABEL = 10
 """Columns of the words at the beginning of a line of `tell`."""
+
+_SEVERAL = re.compile(
+    r"mapped files|worker processes|finalizers of weakref\.finalize|\w+'s (?:[a-z][a-z -]*s|children)"
+)
+"""Owners that are a plural. No path of a variable is: it has no blank, or a colon before its name."""
 
 
 NUMBERS = ("bytes_per_step", "share", "count")
@@ -125,7 +131,7 @@ class Finding:
     def briefly(self) -> str:
         """What grows, where, and what to do, in one line of at most 88 columns."""
         where = "" if self.made_at is None else f", {PurePath(self.made_at.file).name}:{self.made_at.line}"
-        grows = self.what if self.verdict == "slowdown" else f"{self.owner} grows"
+        grows = self.what if self.verdict == "slowdown" else self.grows
         said = f"{textwrap.shorten(grows, BRIEF // 2, placeholder='…')}{where}"
         look = "look at C extensions and buffers outside of Python" if self.verdict == "native" else self.advice
         return textwrap.shorten(f"{said}: {look[:1].lower()}{look[1:]}", BRIEF, placeholder=" …")
@@ -133,8 +139,17 @@ class Finding:
     def _sentence(self) -> str:
         if self.verdict == "slowdown":
             return self.what
-        rate = f"grows by {format_bytes(self.bytes_per_step)} {self._each}, {self.share:.0%} of the growth"
-        return f"{self.owner} {rate}"
+        rate = f"{format_bytes(self.bytes_per_step)} {self._each}, {self.share:.0%} of the growth"
+        return f"{self.grows} by {rate}"
+
+    @property
+    def grows(self) -> str:
+        """Subject and verb: `train.HISTORY grows`, `atexit's callbacks grow`."""
+        return f"{self.owner} {self.verb('grows', 'grow')}"
+
+    def verb(self, one: str, several: str) -> str:
+        """The form that fits the owner: a path is one thing, and some registries have the name of what is in them."""
+        return several if _SEVERAL.fullmatch(self.owner) else one
 
     @property
     def _each(self) -> str:
