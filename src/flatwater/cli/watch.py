@@ -78,6 +78,8 @@ class Watch:
         from flatwater.cli.options import read_options
 
         own, command = split(options)
+        if command and own[-1:] == ["-"] and options[-len(command) - 1] == "--json":
+            check_no_file(command[0])
         read = read_options(Watch, f"{program} [options] -- COMMAND", own)
         return replace(read, command=tuple(command))
 
@@ -288,6 +290,23 @@ def split(options: Sequence[str]) -> tuple[list[str], list[str]]:
         elif words:
             own.append(words.pop(0))
     return own, words[1:] if words[:1] == ["--"] else words
+
+
+def check_no_file(word: str) -> None:
+    """Refuse what stands right after `--json` and was meant for its file: no command, script or `-m`.
+
+    Raises:
+        ConfigError: there is no such command.
+    """
+    import shutil
+
+    from flatwater.errors import ConfigError
+
+    if word != "-m" and not word.endswith(".py") and shutil.which(word) is None:
+        raise ConfigError(
+            f"--json {word}: the name must end in .json, and there is no command of this name either. "
+            "Name such a file, or leave the name out: then a command follows."
+        )
 
 
 def earlier(named: str) -> dict[str, Any]:

@@ -283,6 +283,31 @@ def test_what_does_not_exist_is_told_before_anything_runs(words: list[str], says
         command_of(words)
 
 
+def test_a_file_of_json_with_another_ending_is_not_taken_for_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print('ran')")
+    for words in (["told.txt", "train.py"], ["told.txt", "--", "python", "train.py"], ["no/told", "train.py"]):
+        assert main(["watch", "--json", *words]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"--json {words[0]}: the name must end in .json, and there is no command of this name" in said
+        assert "Name such a file, or leave the name out" in said
+    for words in (["told.txt"], ["--json", "--", "told.txt"], ["--json", "--every", "10m", "told.txt"]):
+        assert main(["watch", *words]) == 2
+        assert "there is no command 'told.txt'" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("command", [("train.py",), ("-m", "train"), ("python", "train.py")])
+def test_a_command_stands_after_json_without_a_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print('ran')")
+    assert main(["watch", "--json", *command]) == 0
+    assert capfd.readouterr().out.startswith("ran\n{")
+
+
 def test_no_script_and_no_earlier_result_exit_with_two(watched: Watched) -> None:
     assert watched("", command=("nowhere.py",)).code == 2
     ran = watched("", options=("--against", "last"))
