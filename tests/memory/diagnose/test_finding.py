@@ -3,10 +3,13 @@
 import time
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flatwater.memory.diagnose import finding as telling
 from flatwater.memory.diagnose.finding import Finding, Made
+from flatwater.memory.diagnose.rules import RULES
 from flatwater.memory.objects import roots
 from flatwater.units import clock_words
 
@@ -70,10 +73,38 @@ def test_a_limit_has_a_clock_time_where_its_pace_is_known() -> None:
 
 
 def test_the_first_line_says_what_grows_where_and_what_to_do() -> None:
-    assert LEAK.briefly() == "train.HISTORY grows, train.py:31: keep the number, not the tensor: loss.item(), or …"
+    assert LEAK.briefly() == "train.HISTORY grows, train.py:31: keep the number, not the tensor: loss.item()"
     native = replace(LEAK, verdict="native", owner="memory outside of Python", made_at=None)
     assert native.briefly() == "memory outside of Python grows: look at C extensions and buffers outside of Python"
     assert len(replace(LEAK, owner="x" * 200).briefly()) <= 88
+
+
+CUT = {
+    "bound the queue. Or add consumers. Or add consumers.": f"Bound the queue. {'Or add consumers. ' * 9}",
+    "give it a maxsize, or key it by something small": "Give it a maxsize, or key it by something small; a cache keeps "
+    "each object that called it.",
+    "an engine has a pool. Call `dispose()`": "An engine has a pool. Call `dispose()`, or make one engine for all.",
+    # no end that fits is one of an instruction, or it is within code, a bracket or a list
+    "pyplot keeps each figure until it is closed. Call …": "pyplot keeps each figure until it is closed. "
+    "Call `close()`.",
+    "call `add(one, or another, or the third one of them)` …": "Call `add(one, or another, or the third one of "
+    "them)` now.",
+    "remove entries, attributes and what else is not needed …": "Remove entries, attributes and what else is "
+    "not needed any more.",
+}
+"""What stands after 33 columns, and the advice."""
+
+
+@pytest.mark.parametrize("said", CUT)
+def test_a_long_advice_ends_in_the_first_line_with_a_whole_instruction(said: str) -> None:
+    line = replace(LEAK, owner="train.TABLE", advice=CUT[said]).briefly()
+    assert line == f"train.TABLE grows, train.py:31: {said}"
+    assert len(line) <= 88
+
+
+def test_the_instructions_of_rules_begin_with_a_word_that_is_known_for_one() -> None:
+    others = {rule.fix for rule in RULES if not telling._asks(rule.fix[:1].lower() + rule.fix[1:])}
+    assert others == {rule.fix for rule in RULES if rule.fix.startswith("With `iterparse`")}
 
 
 ONE = {"gymnasium's registry", "structlog's WRITE_LOCKS", "train.HISTORIES", "main() in train.py: items"}

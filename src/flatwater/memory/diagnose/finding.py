@@ -134,7 +134,8 @@ class Finding:
         grows = self.what if self.verdict == "slowdown" else self.grows
         said = f"{textwrap.shorten(grows, BRIEF // 2, placeholder='…')}{where}"
         look = "look at C extensions and buffers outside of Python" if self.verdict == "native" else self.advice
-        return textwrap.shorten(f"{said}: {look[:1].lower()}{look[1:]}", BRIEF, placeholder=" …")
+        look = _instruction(f"{look[:1].lower()}{look[1:]}", BRIEF - len(said) - len(": "))
+        return textwrap.shorten(f"{said}: {look}", BRIEF, placeholder=" …")
 
     def _sentence(self) -> str:
         if self.verdict == "slowdown":
@@ -210,6 +211,35 @@ class Finding:
         if self.limit_step is None or self.plateau_bytes is None:
             return False
         return self.plateau_step is None or self.limit_step < self.plateau_step
+
+
+_END = re.compile(r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such) )")
+"""Ends of sentences, with their full stop, and of clauses; other commas stand within a list."""
+_ASKS = frozenset({
+    "add", "allocate", "begin", "bound", "break", "call", "change", "close", "commit", "compile", "configure",
+    "convert", "count", "drop", "end", "fetch", "generate", "give", "hold", "keep", "leave", "let", "look",
+    "lower", "make", "mark", "open", "put", "raise", "register", "remove", "set", "store", "take", "use",
+    "write",
+})  # fmt: skip
+"""How an instruction begins. What is known of a library, the other kind of sentence in an advice, begins otherwise."""
+
+
+def _instruction(advice: str, width: int) -> str:
+    """The longest beginning of an advice that fits, is whole, and says what to do; all of it where none is."""
+    if len(advice) <= width:
+        return advice
+    parts = [advice[: end.end()] for end in _END.finditer(advice) if end.end() <= width]
+    return next((part for part in reversed(parts) if _is_whole(part) and _asks(part)), advice)
+
+
+def _is_whole(part: str) -> bool:
+    """Whether no code and no bracket is open at its end."""
+    return part.count("`") % 2 == 0 and part.count("(") == part.count(")")
+
+
+def _asks(part: str) -> bool:
+    """Whether a sentence or a clause of it is an instruction."""
+    return any(begun.partition(" ")[0].lower() in _ASKS for begun in re.split(r"[.;:] ", part))
 
 
 def _folded(first: str, text: str, indent: str) -> list[str]:
