@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,13 +14,16 @@ import pytest
 
 from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Search
+from flatwater.memory.diagnose.investigation import Investigation, waits_
+from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.monitor import Monitor, State
-from flatwater.memory.objects.census import Censuses
+from flatwater.memory.objects.census import Censuses, take_census
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.thresholds import SHIPPED
 
 MIB = 1 << 20
+CASE = SHIPPED.investigating
 
 SOURCE = """
 from collections import deque
@@ -236,6 +240,27 @@ def test_an_item_that_is_being_filled_has_the_line_that_fills_it(user: Any, peri
     assert found.made_at is not None
     assert found.made_at.function == function
     assert True not in traced
+
+
+@pytest.mark.parametrize(
+    ("each", "readings"),
+    [(0, CASE.still), (MIB // 200, CASE.still), (MIB // 50, CASE.still + CASE.built)],
+    ids=["nothing is made", "too little", "more and more"],
+)
+def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
+    user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, each: int, readings: int
+) -> None:
+    """A container that has rested for some readings is left, but not one whose next item is under way: for a while."""
+    told = watch(monitor, leaking(user), 10)
+    case = Investigation({}, found=[finding for found in told.values() for finding in found])
+    assert [finding.owner for finding in case.found] == ["train.HISTORY"]
+    case.traced_owner = ("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"]
+    made = count(0, each)
+    monkeypatch.setattr(Tracer, "made", property(lambda _: next(made)))
+    waited = 0
+    while waits_(case, Tracer(), Roots()):
+        waited += 1
+    assert waited == readings
 
 
 def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monitor: Monitor) -> None:

@@ -51,7 +51,7 @@ class Investigation:
     """The way to the container whose line is looked for, which needs no census, and what it was when tracing began."""
     still: int = 0
     """Traced readings in a row at which its line was not known, ..."""
-    made: int = 0
+    made: int | None = None
     """... the most bytes that were made and lived at one of them, ..."""
     built: int = 0
     """... and readings at which those had become more: an item may be under way."""
@@ -167,7 +167,8 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
         return False
     way, holding = case.traced_owner
     told, whole = _again_(case, tracer, reached(roots, way), holding)
-    case.still = 0 if whole else case.still + (not _builds(case, tracer))
+    builds = _builds(case, tracer) and told is None
+    case.still = 0 if whole else case.still + (not builds)
     waits = not whole and case.still <= CASE.still
     if waits:
         case.found = told or case.found
@@ -178,11 +179,12 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
 
 def _builds(case: Investigation, tracer: Tracer | None) -> bool:
     """Whether more was made than at the traced readings before: the next item may be under way, in a slow program."""
-    made = 0 if tracer is None else tracer.made
-    if made < case.made + CASE.page or case.built >= CASE.built:
-        return False
-    case.made, case.built = made, case.built + 1
-    return True
+    before, made = case.made, 0 if tracer is None else tracer.made
+    case.made = max(before or 0, made)
+    more = max(CASE.page, CASE.slowest * case.found[0].bytes_per_step)
+    builds = before is not None and made >= before + more and case.built < CASE.built
+    case.built += builds
+    return builds
 
 
 def _again_(

@@ -244,7 +244,7 @@ class Investigator:
     def _trace(self, reading: Reading) -> Event | None:
         case, again = self._case, self._case.traced > 0
         case.traced += case.grew  # nothing was made in the others
-        case.found, case.held, case.made, case.built = case.seen, 0, 0, 0
+        case.found, case.held, case.made, case.built = case.seen, 0, None, 0
         uncounted = wants_garbage(case) or case.traced_owner is not None  # no census is needed for it
         quick = uncounted or self.censuses.took <= CASE.longest_traced
         if not quick or self._tracer is None or not self._traceable(reading):
