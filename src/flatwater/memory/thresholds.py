@@ -102,16 +102,17 @@ class Investigating:
     longest_trace: int = 16
     """Looks in all, after which an owner is told without a line. Bursts every second to sixth step are found within."""
     longest_traced: float = 0.2
-    """Seconds that a census may take for which tracing waits: a traced program is about half as fast meanwhile, and
-    Python that only allocates 75 times as slow, a census too: one of 0.09 s took 4."""
+    """Seconds that a census may take for which tracing waits: a traced program is about half as fast meanwhile."""
+    slowest_traced: float = 1.0
+    """CPU seconds of a census after which tracing ends: Python that only allocates is traced at a seventy-fifth of its
+    speed, a census too. One of 0.09 s took 4, and the program 25 s for what it does in 11; one of 0.01 s takes 0.25."""
     still: int = 6
     """Traced readings in a row without a line: what grows in stairs rests between them."""
     built: int = 18
     """Traced readings besides, at which more of what was made is there than before: a page that BeautifulSoup parses in
     15 ms takes 1 to 3 s while it is traced."""
     slowest: float = 0.01
-    """Part of the usual growth by which it is more: Python that only allocates is traced at a seventy-fifth of its
-    speed."""
+    """Part of the usual growth by which it is more."""
     page: int = 4096
     """Bytes per step below which an owner is not told on demand, and in all since it was found below which it stands
     still: one page of the system."""

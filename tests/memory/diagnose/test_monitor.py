@@ -308,7 +308,7 @@ def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> No
     assert len(monitor.findings()) == 1
 
 
-@pytest.mark.parametrize("spent", [0.0, 2 * SHIPPED.investigating.longest_traced])
+@pytest.mark.parametrize("spent", [0.0, 2 * CASE.slowest_traced])
 def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:
     """Python that only allocates is traced at a hundredth of its speed, and a census is of that kind."""
     monitor.observe(grown(1, 1))

@@ -167,7 +167,7 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
         return False
     way, holding = case.traced_owner
     told, whole = _again_(case, tracer, reached(roots, way), holding)
-    builds = _builds(case, tracer) and told is None
+    builds = _builds(case, tracer) and told is None and "[*]" not in way  # of several, another one may grow
     case.still = 0 if whole else case.still + (not builds)
     waits = not whole and case.still <= CASE.still
     if waits:

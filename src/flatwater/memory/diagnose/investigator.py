@@ -197,7 +197,7 @@ class Investigator:
         others = [each for each in case.found if each.owner != CYCLIC]
         found = others if traced else retold or self._owners(case, growth, self._slope)
         if found is None:
-            if max(self.censuses.took, self.censuses.spent) > CASE.longest_traced:
+            if self.censuses.took > CASE.longest_traced or self.censuses.spent > CASE.slowest_traced:
                 self._untrace()  # it is not waited for while the program is slow
             return None
         case.looks += not traced
