@@ -79,6 +79,18 @@ def test_the_first_line_says_what_grows_where_and_what_to_do() -> None:
     assert len(replace(LEAK, owner="x" * 200).briefly()) <= 88
 
 
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [
+        ("learn() in a_long_name_of_a_module.py: agent.memory", "agent.memory"),
+        ("moto.s3.models.s3_backends[*]['aws'].buckets['reports'].keys", "…['aws'].buckets['reports'].keys"),
+        ("agents.teacher.policy.network.layers.cache.entries", "…policy.network.layers.cache.entries"),
+    ],
+)
+def test_of_a_long_path_the_first_line_has_the_end(owner: str, said: str) -> None:
+    assert replace(LEAK, owner=owner).briefly().startswith(f"{said} grows, train.py:31: ")
+
+
 CUT = {
     "bound the queue. Or add consumers. Or add consumers.": f"Bound the queue. {'Or add consumers. ' * 9}",
     "give it a maxsize, or key it by something small": "Give it a maxsize, or key it by something small; a cache keeps "

@@ -131,8 +131,10 @@ class Finding:
     def briefly(self) -> str:
         """What grows, where, and what to do, in one line of at most 88 columns."""
         where = "" if self.made_at is None else f", {PurePath(self.made_at.file).name}:{self.made_at.line}"
-        grows = self.what if self.verdict == "slowdown" else self.grows
-        said = f"{textwrap.shorten(grows, BRIEF // 2, placeholder='…')}{where}"
+        verb = f" {self.verb('grows', 'grow')}"
+        grows = f"{_end_of(self.owner, BRIEF // 2 - len(verb))}{verb}"
+        slower = textwrap.shorten(self.what, BRIEF // 2, placeholder="…")
+        said = f"{slower if self.verdict == 'slowdown' else grows}{where}"
         look = "look at C extensions and buffers outside of Python" if self.verdict == "native" else self.advice
         look = _instruction(f"{look[:1].lower()}{look[1:]}", BRIEF - len(said) - len(": "))
         return textwrap.shorten(f"{said}: {look}", BRIEF, placeholder=" …")
@@ -213,10 +215,22 @@ class Finding:
         return self.plateau_step is None or self.limit_step < self.plateau_step
 
 
+def _end_of(owner: str, most: int) -> str:
+    """A path in so many letters: without the function that a variable is of, and then without its beginning."""
+    if len(owner) <= most:
+        return owner
+    name = owner.rpartition(": ")[2]
+    if len(name) <= most:
+        return name
+    end = name[1 - most :]
+    begin = re.search(r"[.\[](?=[\w\['])", end)
+    return f"…{end if begin is None else end[begin.start() + (begin[0] == '.') :]}"
+
+
 _END = re.compile(r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such) )")
 """Ends of sentences, with their full stop, and of clauses; other commas stand within a list."""
 _ASKS = frozenset({
-    "add", "allocate", "begin", "bound", "break", "call", "change", "close", "commit", "compile", "configure",
+    "add", "allocate", "begin", "bound", "break", "call", "cancel", "change", "close", "commit", "compile", "configure",
     "convert", "count", "drop", "end", "fetch", "generate", "give", "hold", "keep", "leave", "let", "look",
     "lower", "make", "mark", "open", "put", "raise", "register", "remove", "set", "store", "take", "use",
     "write",
