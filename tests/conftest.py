@@ -7,12 +7,17 @@ of the collector's: it acts in every later test.
 import gc
 import os
 import signal
+from base64 import b64decode
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+from flatwater.reports.chart import Picture
+from flatwater.storage.directory import write_object
 
 torch.set_num_threads(1)
 os.environ["WANDB_ERROR_REPORTING"] = "false"  # else wandb starts a thread that sends its own telemetry
@@ -39,6 +44,29 @@ def _no_listener_outlives_its_test() -> Iterator[None]:
     yield
     new = [callback for callback in gc.callbacks if id(callback) not in before]
     assert [callback for callback in new if type(callback) is partial] == []  # Hypothesis leaves a function
+
+
+BLANK = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
+"""A picture of one pixel."""
+
+
+@pytest.fixture
+def painted() -> None:
+    """For tests that look at the picture of a run: it is painted in them, also where a folder's tests leave it out."""
+
+
+@pytest.fixture
+def unpainted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The charts of a run are made, and not painted: that is a quarter of the time of a small run."""
+    if "painted" in request.fixturenames:
+        return
+    from flatwater.reports import picture
+
+    def write(out: Path, rows: Picture) -> None:
+        picture.figure_of(rows)
+        write_object(out, BLANK)
+
+    monkeypatch.setattr(picture, "write_picture", write)
 
 
 class _Failures:

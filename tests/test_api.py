@@ -16,6 +16,8 @@ from flatwater.errors import ConfigError
 
 SMALL = {"envs": 3, "block": 16, "threads": 1, "trackers": (), "evaluation": {"envs": 3, "every": 2}}
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -23,6 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("painted")
 def test_a_run_from_a_program_is_the_run_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
     threads, rounds = torch.get_num_threads(), []
     run = fw.train("ppo", rounds=3, run="whole", on_round=rounds.append, quiet=True, **SMALL)

@@ -14,6 +14,8 @@ FILE = Path(__file__).with_name("trackers.py")
 TINY = ("--candidates", "4", "--elites", "2", "--threads", "1")
 RECIPE = Path(__file__).parents[2] / "examples" / "cross_entropy.py"
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,15 @@ def marked(names: list[str]) -> list[Any]:
     return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
 
 
+_told: dict[str, dict[str, Any]] = {}
+
+
 def watched(name: str, folder: Path, needs: str | None) -> dict[str, Any]:
-    """The JSON of a program that ran its rounds under `flatwater watch`."""
+    """The JSON of a program that ran its rounds under `flatwater watch`, once for all tests of it."""
     if needs is not None and importlib.util.find_spec(needs) is None:
         pytest.skip(f"{name} needs {needs}, which is not installed: pip install flatwater[compare]")
+    if name in _told:
+        return deepcopy(_told[name])
     told = folder / "told.json"
     ended = subprocess.run(
         [
@@ -41,8 +47,8 @@ def watched(name: str, folder: Path, needs: str | None) -> dict[str, Any]:
         timeout=120,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    found: dict[str, Any] = json.loads(told.read_text())
-    return found
+    _told[name] = json.loads(told.read_text())
+    return deepcopy(_told[name])
 
 
 @pytest.mark.parametrize("name", marked(list(GROWING)))

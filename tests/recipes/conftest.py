@@ -10,6 +10,12 @@ import pytest
 STORE = 100 << 20
 
 
+@pytest.fixture(autouse=True)
+def _no_picture(unpainted: None) -> None:
+    """Of hundreds of runs."""
+    assert unpainted is None
+
+
 @pytest.fixture(scope="module")
 def _ray() -> Iterator[ModuleType]:
     ray: ModuleType = pytest.importorskip("ray", reason="Ray is an extra: pip install 'flatwater[ray]'")

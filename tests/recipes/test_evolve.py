@@ -72,6 +72,7 @@ def test_what_is_planned_is_held(algorithm: str) -> None:
     assert nbytes(run.trainer.run) == run.plan.owners
 
 
+@pytest.mark.usefixtures("painted")
 @pytest.mark.parametrize(
     "algorithm", ["ddpg", pytest.param("td3", marks=pytest.mark.slow), pytest.param("sac", marks=pytest.mark.slow)]
 )

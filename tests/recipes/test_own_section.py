@@ -59,7 +59,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.usefixtures("own")
+@pytest.mark.usefixtures("own", "painted")
 def test_a_users_part_with_a_chart_and_a_table_is_one_file() -> None:
     small = ["--candidates", "4", "--elites", "2", "--rounds", "2", "--threads", "1", "--quiet", "--run", "run"]
     assert main(["train", "own_section:OWN", *small]) == 0

@@ -127,6 +127,12 @@ def _own_place(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return iter([None])
 
 
+@pytest.fixture(autouse=True)
+def _no_picture(unpainted: None) -> None:
+    """Of hundreds of runs."""
+    assert unpainted is None
+
+
 @pytest.fixture
 def tiny() -> list[str]:
     """The options of a small run."""
@@ -139,21 +145,24 @@ def replayed() -> list[str]:
     return tiny_of("ddpg")
 
 
-_trained: dict[tuple[str, ...], Path] = {}
+_trained: dict[tuple[bool, tuple[str, ...]], Path] = {}
 
 
 @pytest.fixture
-def train(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def train(
+    request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
     """A small run, trained to its end: `train("name", "--rounds", "3", algorithm="td3")` gives its folder.
 
     Runs with the same options are the same (`test_resume.py`), so they are trained once and copied.
     """
 
     def trained(name: str, *more: str, algorithm: str = "hindsight") -> Path:
-        options = (*tiny_of(algorithm), *more)
+        words = (*tiny_of(algorithm), *more)
+        options = ("painted" in request.fixturenames, words)
         if options not in _trained:
             folder = tmp_path_factory.mktemp("trained") / "run"
-            assert main(["train", "erl", *options, "--run", str(folder)]) == 0
+            assert main(["train", "erl", *words, "--run", str(folder)]) == 0
             _trained[options] = folder
         shutil.copytree(_trained[options], tmp_path / name)
         return tmp_path / name

@@ -30,15 +30,25 @@ from flatwater.cli.main import main
 from flatwater.panel.store import open_panel
 from flatwater.storage.directory import named
 
-for heavy in (
+COMMANDS = (
     "flatwater.cli.outcome",
     "flatwater.runs.session",
-    "flatwater.cli.train",
     "flatwater.cli.train",
     "flatwater.cli.sweep",
     "flatwater.cli.panel",
     "flatwater.panel.importing",
-):
+)
+TRAINING = (
+    "flatwater.recipes.erl.run",
+    "flatwater.recipes.erl.comparison",
+    "flatwater.metrics.tensorboard",
+    "flatwater.reports.picture",
+    "matplotlib.backends.backend_agg",
+    "arch.bootstrap",
+    "sympy",  # torch imports it with its first optimiser
+)
+"""What no import of a panel needs, and every fork of a run would import for itself."""
+for heavy in COMMANDS if "import" in sys.argv else (*COMMANDS, *TRAINING):
     importlib.import_module(heavy)
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")

@@ -123,6 +123,7 @@ def test_a_run_without_a_champion_cannot_be_evaluated(train: Train, capsys: pyte
     assert "there is no champion. Resume the run first" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("painted")
 def test_the_result_is_a_table_a_picture_and_files_that_agree(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run", "--rounds", "2")
     result = json.loads((run / "result.json").read_text())

@@ -119,6 +119,7 @@ def resumed_with_room(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
 
+@pytest.mark.usefixtures("painted")
 def test_a_full_disk_loses_nothing(
     tiny: list[str], train: Train, same: Same, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_full_disk_loses_nothing(
         same(whole, folder / "run")
 
 
+@pytest.mark.usefixtures("painted")
 @pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [8, 20, 40, 60, 80, 120, 160, 200, 240, 280, 340, 400, 440, 480])
 def test_wherever_the_disk_is_full_nothing_is_lost(

@@ -18,6 +18,7 @@ from flatwater.checkpoints.manifest import read_manifest, shard_path
 from flatwater.checkpoints.remote import fetch_newest, list_stored
 from flatwater.errors import CheckpointError
 from flatwater.mirror import sender as sender_module
+from flatwater.mirror import uploader as uploader_module
 from flatwater.mirror.uploader import OWNER
 from flatwater.storage.claims import LOCK, LockedError, holder
 from flatwater.storage.faults import StoreError
@@ -30,6 +31,12 @@ __all__ = ["bucket", "object_store", "store"]
 @pytest.fixture(params=["s3", "file"])
 def url(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path) -> str:
     return f"file://{tmp_path}/far/run" if request.param == "file" else f"s3://{store.new_bucket()}/far/run"
+
+
+@pytest.fixture(autouse=True)
+def _short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first new try at a store that failed: what is tried again is the same."""
+    monkeypatch.setattr(uploader_module, "FIRST_PAUSE", 0.05)
 
 
 @pytest.fixture

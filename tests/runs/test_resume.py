@@ -48,6 +48,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_at_the_start(
     same(whole, killed)
 
 
+@pytest.mark.usefixtures("painted")
 def test_a_run_killed_between_its_last_generation_and_its_result_is_completed(train: Train, same: Same) -> None:
     whole, killed = train("whole", "--rounds", "2"), train("killed", "--rounds", "2")
     for name in ("result.json", "trades.parquet", "equity.parquet", "result.png"):

@@ -107,7 +107,7 @@ SERVICE = """
 import time
 
 KEPT = []
-for _ in range(160):
+for _ in range(120):
     KEPT.append(bytearray(300_000))
     time.sleep(0.05)
 """
@@ -116,7 +116,7 @@ for _ in range(160):
 def test_a_service_is_told_of_while_it_runs_and_two_results_are_compared(tmp_path: Path, watched: Watched) -> None:
     heard = tmp_path / "heard.jsonl"
     herald = ("--on-finding", f"sh -c 'cat >> {heard}'")
-    options = ("--every", "2s", "--out", "told.txt", "--fail-if-grows", "1KiB/second", *herald)
+    options = ("--every", "1s", "--out", "told.txt", "--fail-if-grows", "1KiB/second", *herald)
     ran = watched(SERVICE, options=options)
     assert ran.code == 1
     assert "more than allowed: it grew by" in ran.stderr

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from running import MAIN, environment
 
 SERVER = """
-import gc, signal, sys, threading, time
+import gc, os, signal, sys, threading, time
 
 KEPT = []
 
@@ -33,7 +34,7 @@ before = ends = None
 before = state()
 ends = time.monotonic() + float(sys.argv[1])
 print("ready", flush=True)
-while time.monotonic() < ends:
+while time.monotonic() < ends and not os.path.exists("stop"):
     serve()
 print(*(now == then for now, then in zip(state(), before)), flush=True)
 """
@@ -73,10 +74,10 @@ def running(folder: Path, source: str, *words: str) -> Iterator[subprocess.Popen
 
 
 def attached(
-    folder: Path, pid: int, *options: str, before: Sequence[str] = (), **changes: str
+    folder: Path, pid: int, *options: str, before: Sequence[str] = (), main: str = MAIN, **changes: str
 ) -> tuple[dict[str, Any], str]:
     """The JSON of a look at a process, and what was said."""
-    line = [*before, sys.executable, "-c", MAIN, "watch", "--attach", str(pid), "--json", "out.json", *options]
+    line = [*before, sys.executable, "-c", main, "watch", "--attach", str(pid), "--json", "out.json", *options]
     ran = subprocess.run(
         line, cwd=folder, capture_output=True, text=True, check=False, env=environment(**changes), timeout=120
     )
@@ -92,17 +93,40 @@ def alone(pid: int) -> bool:
     return not several
 
 
-@pytest.mark.usefixtures("enters")
-def test_owner_and_line_are_found_in_a_process_that_runs_and_it_is_left_as_it_was(tmp_path: Path) -> None:
-    with running(tmp_path, SERVER, "14") as program:
-        told, said = attached(tmp_path, program.pid, "--seconds", "6")
+@dataclass(frozen=True)
+class Looked:
+    """A look of six seconds at a server that leaks, and the server after it."""
+
+    told: dict[str, Any]
+    said: str
+    reports: str
+    rest: str
+    code: int | None
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory, enters: None) -> Looked:
+    assert enters is None
+    folder = tmp_path_factory.mktemp("looked")
+    with running(folder, SERVER, "120") as program:
+        told, said = attached(folder, program.pid, "--seconds", "6", "--every", "1s", "--out", "told.txt")
+        assert alone(program.pid)
+        (folder / "stop").touch()
         assert program.stdout is not None
         rest = program.stdout.read()
-    found = told["findings"]
-    assert [(each["verdict"], each["owner"].rpartition(".")[2]) for each in found] == [("leak", "KEPT")], said
+    return Looked(told, said, (folder / "told.txt").read_text(), rest, program.returncode)
+
+
+def test_owner_and_line_are_found_in_a_process_that_runs_and_it_is_left_as_it_was(looked: Looked) -> None:
+    found = looked.told["findings"]
+    assert [(each["verdict"], each["owner"].rpartition(".")[2]) for each in found] == [("leak", "KEPT")], looked.said
     assert found[0]["made_at"]["function"] == "serve"
-    assert rest == "True True True True True\n"
-    assert program.returncode == 0
+    assert looked.rest == "True True True True True\n"
+    assert looked.code == 0
+
+
+def test_reports_are_told_while_a_process_is_looked_into(looked: Looked) -> None:
+    assert looked.reports.count("flatwater: ") >= 2, looked.said
 
 
 @pytest.mark.slow
@@ -132,6 +156,8 @@ def test_a_runner_that_is_killed_takes_the_watch_with_it(tmp_path: Path) -> None
         assert program.poll() is None
 
 
+IMPATIENT = "from flatwater.memory.watch import inside; inside.ANSWER_SECONDS = 1.0; " + MAIN
+"""It waits a second, and not five, for a main thread that never answers."""
 WAITS = """
 import threading
 print("ready", flush=True)
@@ -153,7 +179,7 @@ lock.acquire()
 def test_a_process_that_cannot_be_entered_is_looked_at_from_outside(tmp_path: Path, source: str, says: str) -> None:
     with running(tmp_path, source) as program:
         time.sleep(0.5)
-        told, said = attached(tmp_path, program.pid, "--seconds", "6")
+        told, said = attached(tmp_path, program.pid, "--seconds", "2", main=IMPATIENT)
         assert program.poll() is None
     assert says in said
     assert any(says in sentence for sentence in told["unseen"])
@@ -171,13 +197,6 @@ def test_where_tracing_is_not_allowed_that_is_said_with_what_to_change(tmp_path:
         assert program.poll() is None
     assert "gdb may not enter the process" in said
     assert "--cap-add=SYS_PTRACE" in told["unseen"][0]
-
-
-def test_reports_are_told_while_a_process_is_looked_into(tmp_path: Path, enters: None) -> None:
-    assert enters is None
-    with running(tmp_path, SERVER, "60") as program:
-        _, said = attached(tmp_path, program.pid, "--seconds", "8", "--every", "2s", "--out", "told.txt")
-    assert (tmp_path / "told.txt").read_text().count("flatwater: ") >= 2, said
 
 
 def test_without_gdb_the_process_is_looked_at_from_outside_and_gdb_is_asked_for(tmp_path: Path) -> None:

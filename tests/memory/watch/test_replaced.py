@@ -23,7 +23,7 @@ sleep, now = time.sleep, time.perf_counter
 REPLACE
 KEPT = []
 began = now()
-while now() - began < 3 or len(KEPT) < 60:
+while now() - began < 1.8 or len(KEPT) < 60:
     KEPT.append(bytearray(1 << 20))
     sleep(0.03)
 sys.exit(6)

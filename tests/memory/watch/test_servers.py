@@ -21,7 +21,7 @@ def free_port():
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
 
-def drive(port, stop, seconds=8):
+def drive(port, stop, seconds=5):
     def ask():
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:

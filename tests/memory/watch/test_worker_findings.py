@@ -30,7 +30,7 @@ def work(keeps, rounds):
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
-    workers = [context.Process(target=work, args=(sys.argv[2] == "leaks", 140)) for _ in range(2)]
+    workers = [context.Process(target=work, args=(sys.argv[2] == "leaks", 100)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
