@@ -15,7 +15,7 @@ import pytest
 
 import flatwater
 from flatwater.memory.probes.allocator import used
-from flatwater.memory.probes.collector import Collector, _waiting
+from flatwater.memory.probes.collector import DEAR, Collector, _waiting
 from flatwater.memory.watch.guard import Guard
 
 SOURCE = str(Path(flatwater.__file__).parent)
@@ -378,3 +378,16 @@ def test_no_tracer_sees_a_frame(listen: Listen) -> None:
         sys.settrace(before)
     assert len(collector._heard) == 1
     assert not [name for name in seen if name.startswith(SOURCE)]
+
+
+def test_where_a_reading_takes_long_none_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a heap that is full of holes: the program would stand still before and after each full collection."""
+    monkeypatch.setattr("flatwater.memory.probes.collector.likely_seconds", lambda: 2 * DEAR)
+    reads: list[int] = []
+    hearing = Collector(lambda act: act(), lambda: reads.append(1) or 1)
+    hearing.listen()
+    hearing.mark()
+    gc.collect()
+    hearing.close()
+    assert reads == []
+    assert hearing.teeth(0) is None

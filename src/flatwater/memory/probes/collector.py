@@ -16,7 +16,7 @@ from math import inf
 from statistics import median
 from types import CodeType, FrameType, FunctionType, MethodType
 
-from flatwater.memory.probes.allocator import used
+from flatwater.memory.probes.allocator import likely_seconds, used
 from flatwater.memory.probes.bound import monotonic
 from flatwater.memory.probes.untraced import unbroken, unseen
 
@@ -24,6 +24,8 @@ KEPT = 16
 """Collections that are remembered: the newest, as those of a phase that is over say nothing of the next one."""
 SHARE = 0.005
 """Part of the time that readings may take: a program that collects all the time has few of its collections read."""
+DEAR = 0.05
+"""CPU seconds of a reading from which on none is taken: the program stands still for it."""
 FULL = 2
 """The oldest generation."""
 
@@ -94,6 +96,8 @@ class Collector:
         self._run(self._mark)
 
     def _mark(self) -> None:
+        if likely_seconds() > DEAR:
+            return
         now = self._read()
         self._start = (Collection(self._count() - self._first, monotonic(), now, now),)
 
@@ -120,6 +124,8 @@ class Collector:
     def _hear(self) -> None:
         now, ended, began = monotonic(), self._count(), self._open
         self._open = None
+        if likely_seconds() > DEAR:
+            return
         if began is not None and ended > began[0]:
             self._heard.append(Collection(ended - self._first, began[1], began[2], self._read()))
         elif now >= self._due:
@@ -129,7 +135,7 @@ class Collector:
         self._due = max(self._due, now + (monotonic() - now) / SHARE)
 
     def teeth(self, fewest: int) -> Teeth | None:
-        """What collections free; None where fewer were seen.
+        """What collections free; None where fewer were seen, or where it takes long to see.
 
         Args:
             fewest: collections, one at least.
@@ -138,7 +144,7 @@ class Collector:
             OSError: there is no /proc.
         """
         heard = list(self._heard)
-        if len(heard) < fewest:
+        if len(heard) < fewest or likely_seconds() > DEAR:
             return None
         known = [*self._start, *heard]
         pairs = [(one, two) for one, two in pairwise(known) if two.number == one.number + 1]

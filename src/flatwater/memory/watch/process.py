@@ -17,12 +17,12 @@ from flatwater.memory.diagnose.monitor import Monitor, State
 from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
 from flatwater.memory.objects.census import Census
 from flatwater.memory.objects.roots import Roots
-from flatwater.memory.probes.allocator import totals
+from flatwater.memory.probes.allocator_apart import Allocator
 from flatwater.memory.probes.bound import monotonic, process_seconds, thread_seconds, wall_time
 from flatwater.memory.probes.collector import Collector, Teeth
 from flatwater.memory.probes.fork import not_to_fork_beside
 from flatwater.memory.probes.limit import limits
-from flatwater.memory.probes.mappings import Seldom, footprint
+from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.series.slope import Slope
@@ -49,7 +49,7 @@ from flatwater.memory.watch.measured import Marks, held_in, mark_
 from flatwater.memory.watch.outcome import outcome_of, with_roots, without_reached
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import Pages, find_
-from flatwater.memory.watch.reading import ALLOCATOR, SLOW, Rates, has_returned, read_now
+from flatwater.memory.watch.reading import Rates, has_returned, read_now
 from flatwater.memory.watch.spool import write_spool
 from flatwater.memory.watch.summary import going_on, summary_of
 from flatwater.memory.watch.workers import Workers, look_
@@ -121,7 +121,7 @@ class ProcessWatch:
         self._rows: list[Row] = []
         self._since: dict[str, int] = {}
         self._pages, self._workers, self._marks = Pages(), Workers(), Marks()
-        self._allocator = Seldom(totals, ALLOCATOR, cheap=SLOW)
+        self._allocator = Allocator()
         self._unread: Mapping[str, int] = {}
         self._searched = self._own = self._thread = 0
         self._late_rows = 0
@@ -219,6 +219,8 @@ class ProcessWatch:
         """Take a reading and let the monitor judge it."""
         assert self._pace is not None  # noqa: S101  (set by _start)
         cpu = thread_seconds()
+        if self._allocator.pending:
+            return
         reading = self._reading()
         if self._rows and reading.step <= self._rows[-1].reading.step:
             return
@@ -462,6 +464,7 @@ class ProcessWatch:
         self._closed = True
         self._due = self._late = self._glance_due = float("inf")
         self._monitor.close()
+        self._allocator.close()
         if self._collector is not None:
             self._collector.close()
 

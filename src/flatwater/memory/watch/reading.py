@@ -5,10 +5,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from flatwater.memory.probes.allocator import Totals
+from flatwater.memory.probes.allocator_apart import Allocator
 from flatwater.memory.probes.bound import process_seconds
 from flatwater.memory.probes.fork import not_to_fork_beside
-from flatwater.memory.probes.mappings import Seldom, footprint
+from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.series.readings import Reading
 from flatwater.memory.watch.books import Row, settled
 from flatwater.memory.watch.pace import REGULAR
@@ -23,11 +23,6 @@ RATE_CPU = 0.1
 
 TOLD = 3
 """Classes of unread objects that are named."""
-
-SLOW = 0.02
-"""Seconds from which on an answer of the allocator is dear, ..."""
-ALLOCATOR = 0.02
-"""... so that it is asked again when it is that part of the time."""
 
 
 class Rates:
@@ -56,7 +51,7 @@ class Rates:
 
 
 def read_now(
-    clock: int, allocator: Seldom[Totals | None], pages: Pages, *, limit: int | None, rates: Mapping[str, float]
+    clock: int, allocator: Allocator, pages: Pages, *, limit: int | None, rates: Mapping[str, float]
 ) -> Reading:
     """The process as it is.
 

@@ -1,0 +1,80 @@
+"""The allocator's totals, again and again, without a long stop: where an answer takes long, a fork gives it.
+
+glibc visits each free chunk to answer, and holds the lock of the heap meanwhile: a thread would stop the program too.
+A fork stops it for as long as its page tables are copied, twice.
+"""
+
+from flatwater.memory.probes.allocator import Totals, likely_seconds, note_seconds, totals
+from flatwater.memory.probes.bound import monotonic
+from flatwater.memory.probes.fork import Detached
+from flatwater.memory.probes.mappings import footprint
+
+SLOW = 0.02
+"""CPU seconds from which on an answer is dear, ..."""
+SHARE = 0.02
+"""... so that it is asked for again when it is that part of the time."""
+FORKING = 0.04 / (1 << 30)
+"""Seconds for which a program stands still to fork twice, for each anonymous byte that is resident: 10 to 20 ms for a
+GiB and a fork."""
+
+
+class Allocator:
+    """What `totals` says, of now or of lately."""
+
+    def __init__(self) -> None:
+        """Ask nothing yet."""
+        self._last: Totals | None = None
+        self._due = 0.0
+        self._apart: Detached | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the first answer is not there yet: ask again."""
+        return self._last is None and self.now_() is None and self._apart is not None
+
+    def now_(self) -> Totals | None:
+        """The newest answer; None where the C library has none, or the first one is not there yet."""
+        if self._apart is not None:
+            self._hear(self._apart)
+        elif monotonic() >= self._due:
+            took = likely_seconds()
+            if not (took > SLOW and took > FORKING * footprint().anonymous and self._ask_apart()):
+                self._last = totals()
+                self._wait()
+        return self._last
+
+    def close(self) -> None:
+        """Wait for no answer any more."""
+        if self._apart is not None:
+            self._apart.stop()
+            self._apart = None
+
+    def _ask_apart(self) -> bool:
+        try:
+            self._apart = Detached(_answer)
+        except OSError:  # no memory for a fork, or a library that does not bear one
+            return False
+        return True
+
+    def _hear(self, apart: Detached) -> None:
+        if not apart.ended():
+            return
+        self._apart = None
+        try:
+            told = apart.answer()
+        except RuntimeError:  # it was killed; the next one is asked at once
+            note_seconds(0.0)
+            return
+        self._last = None if told is None else Totals(told[0], told[1])
+        note_seconds(0.0 if told is None else told[2])
+        self._wait()
+
+    def _wait(self) -> None:
+        took = likely_seconds()
+        self._due = monotonic() + (took / SHARE if took > SLOW else 0.0)
+
+
+def _answer() -> tuple[int, int, float] | None:
+    """In the fork: the totals, and what they took."""
+    found = totals()
+    return None if found is None else (found.in_use, found.free, likely_seconds())
