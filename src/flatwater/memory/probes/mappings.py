@@ -83,8 +83,6 @@ class Seldom(Generic[T]):
     read: Callable[[], T]
     share: float
     """Of the time."""
-    cheap: float = 0.0
-    """Seconds up to which a reading may be repeated at any time."""
     due: float = 0.0
     last: T | None = None
 
@@ -94,8 +92,7 @@ class Seldom(Generic[T]):
         if self.last is None or began >= self.due:
             self.last = self.read()
             ended = monotonic()
-            took = ended - began
-            self.due = ended + took / self.share if took > self.cheap else ended
+            self.due = ended + (ended - began) / self.share
         return self.last
 
 
