@@ -239,6 +239,9 @@ class Ending:
     """Readings that must rise in a line before native growth is told of a program that ends."""
     mostly: float = 0.5
     """Part of the growth that must have an owner in such a program: more than all others together."""
+    let_go: float = 0.3
+    """Part of the growth that a program must free at its last reading for that reading to be one of its end. One whose
+    event loop was being taken down had freed 49 % of it then, and the finding seemed to be over."""
     still: float = 0.3
     """Part of the growth found at first that must have gone on since, or the finding is of the past: a table that is
     loaded grows like a leak, until it is there."""

@@ -218,11 +218,15 @@ def rises(rows: Sequence[Row]) -> bool:
 
 
 def let_go(rows: Sequence[Row]) -> bool:
-    """Whether the last reading is of an end, at which what grew was freed: it says nothing of the loop before it."""
+    """Whether the last reading is of an end, at which much of what grew was freed: it says nothing of the loop before.
+
+    What is freed then may stay with the allocator, so the bytes that nothing accounts for are compared.
+    """
     if len(rows) <= ENDING.wait:
         return False
-    grown = rows[-2].resident - settled(rows)[0].resident
-    return rows[-2].resident - rows[-1].resident >= max(rows[-2].reading.material, ENDING.mostly * grown)
+    before, last = rows[-2].reading, rows[-1].reading
+    grown = before.unaccounted - settled(rows)[0].reading.unaccounted
+    return before.unaccounted - last.unaccounted >= max(before.material, ENDING.let_go * grown)
 
 
 def mostly_held(found: list[Finding], rows: Sequence[Row]) -> list[Finding]:
