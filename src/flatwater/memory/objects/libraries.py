@@ -30,8 +30,9 @@ OPENED = 200
 """Items of a container that is looked into, at most: of a longer one they are alike, and it counts by itself."""
 DEEP, MOST = 8, 2000
 """Hops from a global, and objects below it. `moto` has what it stores five hops below `s3_backends`."""
-ALL = 50_000
-"""Objects below all globals, after which the rest are counted by themselves: 150 ms of CPU."""
+ALL, SHALLOW = 30_000, 3
+"""Objects below all globals, 100 ms of CPU, after which the rest are counted for so many hops: with the containers in
+attributes."""
 _FIXED = frozenset({OURS, "sys", "builtins"})
 """Modules that are not a library's, by name of the package."""
 
@@ -62,7 +63,7 @@ def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  
         entered: by id of a class, whether its objects are looked into; more is added.
     """
     total, visited, level = 0, 0, [value]
-    for _ in range(DEEP):
+    for hop in range(DEEP):
         opened = []
         for each in level:
             items = _items(each)
@@ -71,7 +72,8 @@ def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  
                 opened.append(each)
         visited += len(level)
         level = []
-        for each in gc.get_referents(*opened) if visited <= MOST and len(seen) < ALL else ():
+        goes_on = visited <= MOST and (hop < SHALLOW - 1 or len(seen) < ALL)
+        for each in gc.get_referents(*opened) if goes_on else ():
             kind = type(each)
             enters = entered.get(id(kind))
             if enters is None:
