@@ -95,10 +95,10 @@ CUT = {
     "bound the queue. Or add consumers. Or add consumers.": f"Bound the queue. {'Or add consumers. ' * 9}",
     "give it a maxsize, or key it by something small": "Give it a maxsize, or key it by something small; a cache keeps "
     "each object that called it.",
-    "an engine has a pool. Call `dispose()`": "An engine has a pool. Call `dispose()`, or make one engine for all.",
+    # what is known of a library is left out where it does not fit
+    "call `dispose()`, or make one for all.": "An engine has a pool of its own. Call `dispose()`, or make one for all.",
+    "call `close()`.": "pyplot keeps each figure until it is closed. Call `close()`.",
     # no end that fits is one of an instruction, or it is within code, a bracket or a list
-    "pyplot keeps each figure until it is closed. Call …": "pyplot keeps each figure until it is closed. "
-    "Call `close()`.",
     "call `add(one, or another, or the third one of them)` …": "Call `add(one, or another, or the third one of "
     "them)` now.",
     "remove entries, attributes and what else is not needed …": "Remove entries, attributes and what else is "

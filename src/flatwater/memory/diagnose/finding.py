@@ -239,11 +239,19 @@ _ASKS = frozenset({
 
 
 def _instruction(advice: str, width: int) -> str:
-    """The longest beginning of an advice that fits, is whole, and says what to do; all of it where none is."""
+    """What to do, of an advice: all of it where it fits, else from its first instruction on, to a whole one that fits.
+
+    Where none is whole and fits, it is for the caller to cut.
+    """
     if len(advice) <= width:
         return advice
-    parts = [advice[: end.end()] for end in _END.finditer(advice) if end.end() <= width]
-    return next((part for part in reversed(parts) if _is_whole(part) and _asks(part)), advice)
+    begins = (found.end() for found in re.finditer(r"^|\. ", advice))
+    begin = next((at for at in begins if _asks(advice[at:].partition(". ")[0])), 0)
+    told = f"{advice[begin : begin + 1].lower()}{advice[begin + 1 :]}"
+    if len(told) <= width:
+        return told
+    parts = [told[: end.end()] for end in _END.finditer(told) if end.end() <= width]
+    return next((part for part in reversed(parts) if _is_whole(part) and _asks(part)), told)
 
 
 def _is_whole(part: str) -> bool:

@@ -13,9 +13,9 @@ SLOW = 0.02
 """CPU seconds from which on an answer is dear, ..."""
 SHARE = 0.02
 """... so that it is asked for again when it is that part of the time."""
-FORKING = 0.04 / (1 << 30)
-"""Seconds for which a program stands still to fork twice, for each anonymous byte that is resident: 10 to 20 ms for a
-GiB and a fork."""
+FORKING = 0.08 / (1 << 30)
+"""Seconds for which a program stands still to fork twice, for each anonymous byte that is resident: of a GiB 26 ms to
+copy the page tables once, and 80 in all on idle cores."""
 
 
 class Allocator:
