@@ -382,7 +382,7 @@ def test_no_tracer_sees_a_frame(listen: Listen) -> None:
 
 def test_where_a_reading_takes_long_none_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a heap that is full of holes: the program would stand still before and after each full collection."""
-    monkeypatch.setattr("flatwater.memory.probes.collector.likely_seconds", lambda: 2 * DEAR)
+    monkeypatch.setattr("flatwater.memory.probes.collector.last_seconds", lambda: 2 * DEAR)
     reads: list[int] = []
     hearing = Collector(lambda act: act(), lambda: reads.append(1) or 1)
     hearing.listen()

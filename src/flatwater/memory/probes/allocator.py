@@ -76,12 +76,18 @@ SLOWEST = 0.25 / (1 << 30)
 _took: float | None = None
 
 
+def last_seconds() -> float | None:
+    """CPU seconds that the last answer took; None before the first."""
+    return _took
+
+
 def likely_seconds() -> float:
     """CPU seconds that an answer takes: as the last one did, or before it, as one of a heap that is full of holes."""
     libc = _libc()
-    if libc is None:
-        return 0.0
-    return SLOWEST * (libc.sbrk(0) - _beginning_of_heap()) if _took is None else _took
+    if _took is not None or libc is None:
+        return _took or 0.0
+    heap: int = libc.sbrk(0) - _beginning_of_heap()
+    return SLOWEST * heap
 
 
 def note_seconds(took: float) -> None:

@@ -16,7 +16,7 @@ from math import inf
 from statistics import median
 from types import CodeType, FrameType, FunctionType, MethodType
 
-from flatwater.memory.probes.allocator import likely_seconds, used
+from flatwater.memory.probes.allocator import last_seconds, used
 from flatwater.memory.probes.bound import monotonic
 from flatwater.memory.probes.untraced import unbroken, unseen
 
@@ -96,7 +96,7 @@ class Collector:
         self._run(self._mark)
 
     def _mark(self) -> None:
-        if likely_seconds() > DEAR:
+        if _is_dear():
             return
         now = self._read()
         self._start = (Collection(self._count() - self._first, monotonic(), now, now),)
@@ -124,7 +124,7 @@ class Collector:
     def _hear(self) -> None:
         now, ended, began = monotonic(), self._count(), self._open
         self._open = None
-        if likely_seconds() > DEAR:
+        if _is_dear():
             return
         if began is not None and ended > began[0]:
             self._heard.append(Collection(ended - self._first, began[1], began[2], self._read()))
@@ -144,7 +144,7 @@ class Collector:
             OSError: there is no /proc.
         """
         heard = list(self._heard)
-        if len(heard) < fewest or likely_seconds() > DEAR:
+        if len(heard) < fewest or _is_dear():
             return None
         known = [*self._start, *heard]
         pairs = [(one, two) for one, two in pairwise(known) if two.number == one.number + 1]
@@ -156,6 +156,10 @@ class Collector:
             since=self._read() - heard[-1].after,
             seconds=(known[-1].seconds - known[0].seconds) / (known[-1].number - known[0].number),
         )
+
+
+def _is_dear() -> bool:
+    return (last_seconds() or 0.0) > DEAR
 
 
 def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from flatwater.memory.probes.allocator import likely_seconds, totals
+from flatwater.memory.probes.allocator import last_seconds, totals
 from flatwater.memory.probes.bound import close_file, monotonic, open_file, read_at_beginning
 
 Place = tuple[str, int, str]
@@ -81,8 +81,8 @@ class Rises:
         self._end, self._stands = end, None
         self._has_end.clear()
         self._file = open_file("/proc/self/statm")
-        asking = likely_seconds()
-        if asking < self._quick:
+        asking = last_seconds() or 0.0
+        if asking < self._quick:  # else it would stop the program five times
             asking = _seconds(totals)
         self._asks = asking < self._quick
         self._most = int(self._seconds / (asking + _seconds(self.leave_out)))

@@ -211,7 +211,6 @@ class ProcessWatch:
         if self._collector is None:
             self._collector = Collector(self._hearing.run)
             self._collector.listen()
-            self._collector.mark()
         if self._limit is None:
             self._limit = min(limits().values())
 
@@ -221,6 +220,8 @@ class ProcessWatch:
         cpu = thread_seconds()
         if self._allocator.pending:
             return
+        if not self._rows and self._collector is not None:
+            self._collector.mark()
         reading = self._reading()
         if self._rows and reading.step <= self._rows[-1].reading.step:
             return
