@@ -111,7 +111,7 @@ class Investigating:
     built: int = 18
     """Traced readings besides, at which more of what was made is there than before: a page that BeautifulSoup parses in
     15 ms takes 1 to 3 s while it is traced."""
-    slowest: float = 0.01
+    built_share: float = 0.01
     """Part of the usual growth by which it is more."""
     page: int = 4096
     """Bytes per step below which an owner is not told on demand, and in all since it was found below which it stands

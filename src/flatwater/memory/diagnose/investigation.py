@@ -181,7 +181,7 @@ def _builds(case: Investigation, tracer: Tracer | None) -> bool:
     """Whether more was made than at the traced readings before: the next item may be under way, in a slow program."""
     before, made = case.made, 0 if tracer is None else tracer.made
     case.made = max(before or 0, made)
-    more = max(CASE.page, CASE.slowest * case.found[0].bytes_per_step)
+    more = max(CASE.page, CASE.built_share * case.found[0].bytes_per_step)
     builds = before is not None and made >= before + more and case.built < CASE.built
     case.built += builds
     return builds
