@@ -99,3 +99,13 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.C
     (tmp_path / "file").touch()
     assert main(["report", str(run), "--out", str(tmp_path / "file" / "a.html")]) == 2
     assert "no file can be written there" in capsys.readouterr().err
+
+
+def test_results_of_a_watch_are_compared_by_another_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("monday.json", "tuesday.json"):
+        Path(name).write_text("{}")
+    assert main(["compare", "monday.json", "tuesday.json"]) == 2
+    assert "compared by `flatwater watch --against FILE FILE`" in " ".join(capsys.readouterr().err.split())

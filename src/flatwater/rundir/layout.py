@@ -161,6 +161,8 @@ def open_folder(path: Path) -> RunFolder:
     folder = RunFolder(path)
     if not folder.config.is_file():
         other = "It is no folder." if path.exists() else "There is no such folder."
+        if path.is_file() and path.suffix == ".json":
+            other = "Two results of a watch are compared by `flatwater watch --against FILE FILE`."
         here = _without_settings(path) if path.is_dir() else other
         raise RunError(f"{path}: there is no run here. {here} See `flatwater runs` for the runs in ./runs.")
     return folder
