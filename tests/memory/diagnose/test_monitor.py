@@ -38,6 +38,8 @@ REPLAY = deque(maxlen=CAPACITY)
 def act(n):
     return torch.zeros(n, 1024, 256)
 
+BELOW = {"values": ([act(1)], [act(1) for _ in range(3)], [act(1)])}
+
 def keep(n):
     HISTORY.append(act(n))
 
@@ -46,6 +48,9 @@ def begin():
 
 def fill():
     TRIALS[-1]["values"] = [float(n) for n in range(40_000)]
+
+def keep_below(n):
+    BELOW["values"][1].append(act(n))
 
 def keep_others(n):
     for _ in range(n):
@@ -261,6 +266,26 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     while waits_(case, Tracer(), Roots()):
         waited += 1
     assert waited == readings
+
+
+def test_of_several_containers_in_one_place_the_line_of_the_one_that_grows_is_found(
+    user: Any, monitor: Monitor
+) -> None:
+    """It needs no census while the program is slow: each of them is asked whether it has become longer."""
+
+    def step(number: int) -> Reading:
+        user.keep_below(1)
+        return grown(number, sum(tensor.nbytes for tensor in user.BELOW["values"][1]) / MIB)
+
+    counted: list[bool] = []
+    monitor._told = lambda _step, _census: counted.append(monitor.tracing)
+    told = watch(monitor, step, 30)
+    (at,) = told
+    (found,) = told[at]
+    assert (found.verdict, found.owner) == ("leak", "train.BELOW['values'][*]")
+    assert found.made_at is not None
+    assert found.made_at.function == "act"
+    assert True not in counted
 
 
 def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monitor: Monitor) -> None:

@@ -8,6 +8,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable
+from math import ceil
 from types import ModuleType
 
 import numpy as np
@@ -556,3 +557,27 @@ def test_what_a_signal_handler_raises_while_an_object_is_read_is_the_program_s(m
     finally:
         signal.signal(signal.SIGALRM, before)
     assert walk.unread == {"bytearray (LookupError)": 1}
+
+
+def test_a_function_has_the_bytes_of_its_cells_and_of_what_it_is_annotated_with(load: Load) -> None:
+    """Cells that two functions share count once, and so does their code."""
+    train = load("""
+        def both(name):
+            def read():
+                return name
+
+            def write(value: int):
+                return name, value
+
+            return read, write
+
+        FIRST = [both(299)]
+        FEW = [both(300)]
+        MORE = [both(n) for n in range(400, 411)]
+    """)
+    held = take_census(Roots()).holdings
+    read, write = train.MORE[0]
+    cells = (read.__closure__, read.__closure__[0])
+    objects = [(train.MORE[0],), (400,), (read, *cells), (write, write.__closure__, ("value", int))]
+    more = held["train.MORE[*]"].bytes - held["train.FEW[*]"].bytes
+    assert more == 10 * sum(16 * ceil(sum(map(sys.getsizeof, parts)) / 16) for parts in objects)

@@ -10,7 +10,16 @@ from flatwater.memory.diagnose.garbage import Garbage, Search
 from flatwater.memory.diagnose.handles import find_handles, handles_below
 from flatwater.memory.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_rest
 from flatwater.memory.diagnose.lines import Tracer
-from flatwater.memory.diagnose.owners import FOLLOWED, ITEMISED, Owner, added_since, find_owners, held_now, reached
+from flatwater.memory.diagnose.owners import (
+    FOLLOWED,
+    ITEMISED,
+    Owner,
+    added_since,
+    all_reached,
+    find_owners,
+    held_now,
+    length_of,
+)
 from flatwater.memory.objects.arrays import figures_of
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.libraries import longer
@@ -21,6 +30,8 @@ from flatwater.memory.series.slope import Series, Slope, drifting, rising_lately
 from flatwater.memory.thresholds import SHIPPED
 
 CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
+SEVERAL = "[*]"
+"""In a way, where it goes on from any item of a container."""
 
 
 @dataclass
@@ -48,7 +59,9 @@ class Investigation:
     """Whether the growth was drifting at one of the looks."""
     length: int = 0
     traced_owner: tuple[tuple[str, ...], Holding] | None = None
-    """The way to the container whose line is looked for, which needs no census, and what it was when tracing began."""
+    """The way to the container whose line is looked for, which needs no census, what it was when tracing began, ..."""
+    lengths: Mapping[int, int] = field(default_factory=dict)
+    """... and the length of each that the way leads to then, by id, where it may be several: any may be the one."""
     still: int = 0
     """Traced readings in a row at which its line was not known, ..."""
     made: int | None = None
@@ -158,6 +171,12 @@ def recounted(found: Finding, census: Census) -> Finding:
     return replace(found, holders=holders, count=content.count, what="".join((content.what, *bound)))
 
 
+def measure_(case: Investigation, roots: Roots) -> None:
+    """Note how long the containers are whose line is looked for, as tracing begins."""
+    if case.traced_owner is not None and SEVERAL in case.traced_owner[0]:
+        case.lengths = {id(each): length_of(each) for each in all_reached(roots, case.traced_owner[0])}
+
+
 def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Whether allocations are to stay traced for the line of a container that was found to grow.
 
@@ -166,8 +185,8 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     if case.traced_owner is None or not case.found:
         return False
     way, holding = case.traced_owner
-    told, whole = _again_(case, tracer, reached(roots, way), holding)
-    builds = _builds(case, tracer) and told is None and "[*]" not in way  # of several, another one may grow
+    told, whole = _again_(case, tracer, all_reached(roots, way), holding)
+    builds = _builds(case, tracer) and told is None and SEVERAL not in way  # the one that grows may be out of sight
     case.still = 0 if whole else case.still + (not builds)
     waits = not whole and case.still <= CASE.still
     if waits:
@@ -190,26 +209,29 @@ def _builds(case: Investigation, tracer: Tracer | None) -> bool:
 def _again_(
     case: Investigation,
     tracer: Tracer | None,
-    container: Any,  # noqa: ANN401
+    containers: Sequence[Any],
     holding: Holding,
 ) -> tuple[list[Finding] | None, bool]:
-    """Findings of the last look, with the line of what was added to the first one's container since; and if for good.
+    """Findings of the last look, with the line of what was added since to what the first one is; and if for good.
 
     An item may still be filled, by lines that have not run yet: a second one says that the first is whole. What has its
     size from the beginning on is not waited for: an array, a text, a handle.
     """
-    added = None if container is None else added_since(container, holding)
-    if added is None:
-        return None, False
-    case.length, newest = added
     first, *others = case.found
-    handles = handles_below(newest) if first.outside else ()
-    made = line_of_(case, tracer, first.owner, handles or newest)
-    if made is None:
-        return None, False
-    sized = bool(handles) or is_a(newest[-1], str, bytes) or figures_of(newest[-1]) is not None
-    whole = sized or holding.kind not in ITEMISED or case.length > holding.length + 1
-    return [replace(first, made_at=made), *others], whole
+    unseen = 0 if case.lengths else holding.length  # of several one may be new; the only one may be a copy
+    for container in containers:
+        before = replace(holding, length=case.lengths.get(id(container), unseen))
+        added = added_since(container, before)
+        if added is None:
+            continue
+        case.length, newest = added
+        handles = handles_below(newest) if first.outside else ()
+        made = line_of_(case, tracer, first.owner, handles or newest)
+        if made is not None:
+            sized = bool(handles) or is_a(newest[-1], str, bytes) or figures_of(newest[-1]) is not None
+            whole = sized or holding.kind not in ITEMISED or case.length > before.length + 1
+            return [replace(first, made_at=made), *others], whole
+    return None, False
 
 
 def wants_garbage(case: Investigation) -> bool:

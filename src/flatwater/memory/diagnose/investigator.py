@@ -16,6 +16,7 @@ from flatwater.memory.diagnose.investigation import (
     judged_,
     leave_,
     longer_libraries_,
+    measure_,
     most_looks,
     native,
     owners_of,
@@ -245,6 +246,7 @@ class Investigator:
         case, again = self._case, self._case.traced > 0
         case.traced += case.grew  # nothing was made in the others
         case.found, case.held, case.made, case.built = case.seen, 0, None, 0
+        measure_(case, self.censuses.roots)
         uncounted = wants_garbage(case) or case.traced_owner is not None  # no census is needed for it
         quick = uncounted or self.censuses.took <= CASE.longest_traced
         if not quick or self._tracer is None or not self._traceable(reading):

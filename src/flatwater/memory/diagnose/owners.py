@@ -213,16 +213,22 @@ def reached(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
     The program may have put another container in the place of the one that a census saw: tables are copied when they
     grow, and so are dicts that several threads read.
     """
-    place = next((value for path, value in named_roots(roots) if path == way[0]), None)
+    return next(iter(all_reached(roots, way, 1)), None)
+
+
+def all_reached(roots: Roots, way: tuple[str, ...], most: int = LEAVES) -> list[Any]:
+    """The same of all the newest items on the way, so many at most: any of them may be the one that grows."""
+    places = [value for path, value in named_roots(roots) if path == way[0]][:1]
     for name in way[1:]:
-        if place is None:
-            return None
-        inside = look(place, Walk(LEAVES, _is_users, LEAVES))
-        if name == "[*]":
-            place = next(iter(newest_items(place, inside.kind, 1)), None)
-        else:
-            place = next((child for called, child in inside.parts if called == name), None)
-    return place
+        after: list[Any] = []
+        for place in places:
+            inside = look(place, Walk(LEAVES, _is_users, LEAVES))
+            if name == "[*]":
+                after += newest_items(place, inside.kind, most)
+            else:
+                after += [child for called, child in inside.parts if called == name][:1]
+        places = after[-most:]
+    return places
 
 
 def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
@@ -247,6 +253,11 @@ FOLLOWED = ITEMISED | _WHOLE
 """Kinds of which it is seen without a census that something was added."""
 
 
+def length_of(container: Any) -> int:  # noqa: ANN401
+    """Items of a container, as a census counts them."""
+    return look(container, Walk(1, lambda _: False, 1)).length
+
+
 def added_since(container: Any, holding: Holding) -> tuple[int, tuple[Any, ...]] | None:  # noqa: ANN401
     """The length of a container now, and leaves of what was added to it last; None if nothing was.
 
@@ -256,7 +267,7 @@ def added_since(container: Any, holding: Holding) -> tuple[int, tuple[Any, ...]]
     """
     if holding.kind in _WHOLE:  # a larger one was made anew, or it is the same
         return holding.length, contents(holding, [container]).leaves
-    length = look(container, Walk(1, lambda _: False, 1)).length
+    length = length_of(container)
     if length <= holding.length:
         return None
     now = replace(holding, length=length)

@@ -25,14 +25,19 @@ def look_function(function: types.FunctionType, walk: Walk) -> Inside:
     """The variables that it closes over, its defaults and attributes; not the module around it."""
     name, code = called(function), function.__code__
     parts: list[Named] = []
+    size = function_size(function, walk)
     for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        size += claim(walk, id(cell), object.__sizeof__(cell) + GC_BYTES)  # functions that are made together share it
         parts += [(f".<closure of {name}>.{variable}", value) for value in gc.get_referents(cell)]
     parts += [(f".<default of {name}>", value) for value in tuple.__iter__(function.__defaults__ or ())]
     globals_ = function.__globals__
     for held in gc.get_referents(function):  # the dict of its attributes, which reading it would create
-        if type(held) is dict and held is not globals_ and "__build_class__" not in held:
+        if type(held) is tuple:  # cells, defaults, annotations
+            size += claim(walk, id(held), tuple.__sizeof__(held) + GC_BYTES)
+        elif type(held) is dict and held is not globals_ and "__build_class__" not in held:
+            size += dict.__sizeof__(held) + GC_BYTES
             parts += [(f".<attribute of {name}>.{key}", value) for key, value in entries(held)]
-    return Inside("closure", function_size(function, walk), len(parts), parts=parts)
+    return Inside("closure", size, len(parts), parts=parts)
 
 
 def function_size(function: object, walk: Walk) -> int:
