@@ -128,18 +128,26 @@ NEW = {
     "collision_groups": _case("pygame", "leak", "__g", "groups", "fleet", "Ship"),
     "exported_rows": _case("xlsxwriter", "leak", "table", "sheet", "workbook"),
     "sniffed_packets": _case("scapy", "leak", "lst", "sniff", "PacketList"),
+    "analysed_modules": _case("jedi", "cache leak", "parser_cache"),
+    "failed_requests": _case("flask", "leak", "cyclic garbage"),
+    "offline_publisher": _case("paho", "leak backlog", "_out_messages", "client"),
+    "retired_servers": _case("grpc", "native leak", "outside of Python", "server"),
+    "rolling_fits": _case("statsmodels", "leak", "fits"),
+    "watched_theme": _case("textual", "leak", "__watchers", "dashboard"),
 }
 """Programs whose verdicts, owners and lines were written down before the finder had read them."""
 
 NEW_FLAT = {
     "bounded_thumbnails": "cachetools",
+    "differentiated_formulas": "sympy",
     "fresh_messages": "google.protobuf",
     "polled_pages": "bs4",
+    "read_blocks": "fsspec",
     "summed_chunks": "concurrent",
     "trained_network": "torch",
     "waiting_sender": "zmq",
 }
-"""Program in which nothing is to be found -> the library that it is written with, of those that `NEW` came with."""
+"""Program in which nothing is to be found -> the library that it is written with. They came with those of `NEW`."""
 
 FLAT = {
     "arrow_batches": "pyarrow",
