@@ -170,6 +170,7 @@ OPENED = frozenset(
         "attention_cache",
         "bounded_thumbnails",
         "closed_figures",
+        "extracted_pages",
         "graph_views",
         "iterparse_tree",
         "page_strings",

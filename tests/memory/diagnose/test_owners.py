@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from flatwater.memory.diagnose.investigation import owners_of
-from flatwater.memory.diagnose.owners import Owner, find_owners, reached
+from flatwater.memory.diagnose.owners import Owner, all_reached, find_owners, reached
 from flatwater.memory.objects.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater.memory.objects.census import Census, begin_census, count_, take_census
 from flatwater.memory.objects.roots import Roots
@@ -552,6 +552,24 @@ def test_a_holder_that_grew_for_itself_is_an_owner_too(load: Load) -> None:
     }
 
 
+def test_items_that_keep_more_one_after_the_other_are_the_owner(load: Load) -> None:
+    """Sixty pages are there from the beginning, and each keeps its words when it is read: the mean has no more."""
+    program = load("""
+        class Page:
+            def __init__(self, number):
+                self.number, self.size, self.report = number, (595, 842), None
+
+        report = [Page(number) for number in range(60)]
+        unread = iter(report)
+
+        def turn():
+            next(unread).words = [f"word {n}" for n in range(1000)]
+    """)
+    owner = the_owner(program)
+    assert (owner.path, owner.kind) == ("train.report[*]", "object")
+    assert owner.bytes_grown == pytest.approx(10 * sum(map(sys.getsizeof, (f"word {n}" for n in range(1000)))), rel=0.2)
+
+
 def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:
     """A dict that is copied whenever it grows, in an object, in the newest item of a list."""
 
@@ -568,6 +586,8 @@ def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:
     kept[1].names = {}
     assert reached(roots, way) is None
     assert reached(roots, ("gone", "[*]")) is None
+    kept += [Sinks({"b": [number]}) for number in range(3)]
+    assert all_reached(roots, way, 2) == [[1], [2]]
 
 
 def test_a_table_that_is_replaced_by_a_larger_one_is_told_by_the_name_of_the_table() -> None:

@@ -25,7 +25,7 @@ import torch
 
 from flatwater.memory.diagnose.garbage import Search
 from flatwater.memory.diagnose.lines import Tracer
-from flatwater.memory.diagnose.owners import added_since, find_owners, held_now
+from flatwater.memory.diagnose.owners import added_since, find_owners, held_now, lengths_of
 from flatwater.memory.objects.census import Census, take_census
 from flatwater.memory.objects.children import look
 from flatwater.memory.objects.roots import Roots
@@ -310,7 +310,7 @@ def dig(before: Census, tracer: Tracer, targets: list[Any]) -> Census:
     for owner in owners:
         tracer.where(owner.newest)
         held_now(after, owner.path)
-        added_since(owner.container, before.holdings[owner.path])
+        added_since(owner.container, *lengths_of([owner.container]), before.holdings[owner.path])
     for path, container in after.live.items():
         if path.startswith("train."):
             tracer.where([container])

@@ -11,6 +11,7 @@ from flatwater.memory.diagnose.handles import find_handles, handles_below
 from flatwater.memory.diagnose.judge import CYCLIC, judge_garbage, judge_owner, judge_rest
 from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.owners import (
+    ASKED,
     FOLLOWED,
     ITEMISED,
     Owner,
@@ -18,7 +19,7 @@ from flatwater.memory.diagnose.owners import (
     all_reached,
     find_owners,
     held_now,
-    length_of,
+    lengths_of,
 )
 from flatwater.memory.objects.arrays import figures_of
 from flatwater.memory.objects.census import Census, Holding
@@ -174,7 +175,8 @@ def recounted(found: Finding, census: Census) -> Finding:
 def measure_(case: Investigation, roots: Roots) -> None:
     """Note how long the containers are whose line is looked for, as tracing begins."""
     if case.traced_owner is not None and SEVERAL in case.traced_owner[0]:
-        case.lengths = {id(each): length_of(each) for each in all_reached(roots, case.traced_owner[0])}
+        containers = all_reached(roots, case.traced_owner[0], ASKED)
+        case.lengths = dict(zip(map(id, containers), lengths_of(containers), strict=True))
 
 
 def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
@@ -185,7 +187,7 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     if case.traced_owner is None or not case.found:
         return False
     way, holding = case.traced_owner
-    told, whole = _again_(case, tracer, all_reached(roots, way), holding)
+    told, whole = _again_(case, tracer, all_reached(roots, way, ASKED), holding)
     builds = _builds(case, tracer) and told is None and SEVERAL not in way  # the one that grows may be out of sight
     case.still = 0 if whole else case.still + (not builds)
     waits = not whole and case.still <= CASE.still
@@ -219,12 +221,12 @@ def _again_(
     """
     first, *others = case.found
     unseen = 0 if case.lengths else holding.length  # of several one may be new; the only one may be a copy
-    for container in containers:
+    for container, length in zip(containers, lengths_of(containers), strict=True):
         before = replace(holding, length=case.lengths.get(id(container), unseen))
-        added = added_since(container, before)
-        if added is None:
+        newest = added_since(container, length, before)
+        if not newest:
             continue
-        case.length, newest = added
+        case.length = length
         handles = handles_below(newest) if first.outside else ()
         made = line_of_(case, tracer, first.owner, handles or newest)
         if made is not None:

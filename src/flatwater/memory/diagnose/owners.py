@@ -1,6 +1,6 @@
 """The owners of growth: between two censuses, the deepest containers that explain what their holders gained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -111,13 +111,16 @@ def _gains(
 def _own_growth(before: Holding | None, after: Holding, growth: int) -> float:
     """The part of the growth that comes from this container's becoming longer.
 
-    A container that was not there before did not grow: whoever holds it did. Of several on one path, more may have come
-    and each may have become longer; only if the second explains most of the growth are they the owners.
+    A container that was not there before did not grow: whoever holds it did. Of several on one path, one may become
+    longer after the other, as the pages of a document that are read; or more may have come and each may have become
+    longer: only if the second explains most of the growth are they the owners.
     """
-    if before is None or after.length <= before.length or growth <= 0:
+    if before is None or growth <= 0:
         return 0
     if after.instances <= before.instances:
-        return growth
+        return growth if max(after.length - before.length, after.items - before.items) > 0 else 0
+    if after.length <= before.length:
+        return 0
     longer = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
     return longer if longer >= OWNING.explained * growth else 0
 
@@ -216,13 +219,14 @@ def reached(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
     return next(iter(all_reached(roots, way, 1)), None)
 
 
-def all_reached(roots: Roots, way: tuple[str, ...], most: int = LEAVES) -> list[Any]:
+def all_reached(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
     """The same of all the newest items on the way, so many at most: any of them may be the one that grows."""
     places = [value for path, value in named_roots(roots) if path == way[0]][:1]
+    walk = Walk(LEAVES, _is_users, LEAVES)
     for name in way[1:]:
         after: list[Any] = []
         for place in places:
-            inside = look(place, Walk(LEAVES, _is_users, LEAVES))
+            inside = look(place, walk)
             if name == "[*]":
                 after += newest_items(place, inside.kind, most)
             else:
@@ -247,31 +251,34 @@ def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | No
 
 ITEMISED = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
 """Kinds of containers that grow by single items."""
+ASKED = 64
+"""Containers of several that are asked then whether they have become longer, those added last: 30 us each."""
 LATEST = 6
 """Items that are looked into while allocations are traced, and each look takes several times as long."""
-FOLLOWED = ITEMISED | _WHOLE
+FOLLOWED = ITEMISED | _WHOLE | {"object"}
 """Kinds of which it is seen without a census that something was added."""
 
 
-def length_of(container: Any) -> int:  # noqa: ANN401
-    """Items of a container, as a census counts them."""
-    return look(container, Walk(1, lambda _: False, 1)).length
+def lengths_of(containers: Iterable[Any]) -> list[int]:
+    """Items of each, as a census counts them."""
+    walk = Walk(1, lambda _: False, 1)
+    return [look(container, walk).length for container in containers]
 
 
-def added_since(container: Any, holding: Holding) -> tuple[int, tuple[Any, ...]] | None:  # noqa: ANN401
-    """The length of a container now, and leaves of what was added to it last; None if nothing was.
+def added_since(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:  # noqa: ANN401
+    """Leaves of what was added to a container last; empty if nothing was.
 
     Args:
         container: what the holding is of, or what stands in its place now.
+        length: of it now.
         holding: as it was then.
     """
     if holding.kind in _WHOLE:  # a larger one was made anew, or it is the same
-        return holding.length, contents(holding, [container]).leaves
-    length = length_of(container)
+        return contents(holding, [container]).leaves
     if length <= holding.length:
-        return None
+        return ()
     now = replace(holding, length=length)
-    return length, contents(now, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
+    return contents(now, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
 
 
 def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ class Holding:
     """How many containers on this path there are, estimated."""
     step: int = 0
     """At which it was opened: of a census in slices, not that of its beginning."""
+    items: float = 0.0
+    """Of all containers on this path together, estimated: one of many that becomes longer leaves the mean as it is."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,8 @@ def _holding(record: Place) -> Holding:
     length = 1 + record.chain / weight if record.chain else record.length / weight
     parent = None if record.parent is None else record.parent.path
     size, instances = round(record.bytes), round(weight)
-    return Holding(record.path, parent, record.kind, round(length), record.capacity, size, instances, record.step)
+    kind, capacity, items = record.kind, record.capacity, length * weight
+    return Holding(record.path, parent, kind, round(length), capacity, size, instances, record.step, items)
 
 
 Counted = Callable[[int, Census], None]
