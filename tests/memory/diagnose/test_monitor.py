@@ -430,6 +430,20 @@ def test_what_no_object_holds_is_told_by_numbers(monitor: Monitor, verdict: str)
     assert limit_step is None if verdict == "mapped" else limit_step == pytest.approx(1600, rel=0.05)
 
 
+def test_native_growth_that_goes_on_more_slowly_is_told_at_its_rate_of_now(monitor: Monitor) -> None:
+    """It has ended at the rate at which it was found, which is no reason to say nothing of what comes since."""
+    sizes = [*range(0, 160, 4), *range(160, 220)]
+    watch(monitor, lambda n: replace(FLAT, step=n, resident=(400 + sizes[n]) * MIB), len(sizes) - 1)
+    (known,) = monitor.findings()
+    assert known.bytes_per_step == pytest.approx(4 * MIB, rel=0.01)
+    monitor.settle()
+    assert monitor.findings() == [known]
+    monitor.settle({known.owner})
+    (found,) = monitor.findings()
+    assert (found.verdict, found.owner) == (known.verdict, known.owner)
+    assert found.bytes_per_step == pytest.approx(MIB, rel=0.3)
+
+
 def test_declared_state_is_touched_up_to_its_plan_and_leaks_beyond(monitor: Monitor) -> None:
     def step(number: int) -> Reading:
         owned = {"replay.rows": min(number, 30) * MIB, "nets": 5 * MIB, "history": 2 * number * MIB}

@@ -3,7 +3,7 @@
 `monitor.py` begins and ends what is done here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Garbage
@@ -303,11 +303,16 @@ class Investigator:
     def _growth(self, reading: Reading) -> Growth:
         return self._record.growth(reading, self._unit)
 
-    def _rest_of(self, reading: Reading) -> list[Finding]:
-        """Native growth, as far as nothing that is known explains it: the record goes on when an investigation ends."""
-        held = (found for found in self._standing.values() if found.holders or found.verdict in {"native", "leak"})
-        known = sum(found.bytes_per_step for found in held)
-        return native(self._record, reading, self._growth(reading), known)
+    def _rest_of(self, reading: Reading, without: Collection[str] = ()) -> list[Finding]:
+        """Native growth, as far as nothing that is known explains it: the record goes on when an investigation ends.
+
+        Args:
+            reading: the latest.
+            without: owners that explain nothing of what comes now.
+        """
+        known = (found for owner, found in self._standing.items() if owner not in without)
+        held = (found for found in known if found.holders or found.verdict in {"native", "leak"})
+        return native(self._record, reading, self._growth(reading), sum(found.bytes_per_step for found in held))
 
     def _explains(self, found: Sequence[Finding]) -> bool:
         """Whether findings have most of the growth, which is no surer than its interval."""

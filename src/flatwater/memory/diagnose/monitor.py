@@ -5,6 +5,7 @@ says which container grew, and traces which line fills it. What the numbers alon
 time, freed memory kept, mapped files, slower steps) needs no census. `states.py` has the table of what follows what.
 """
 
+from collections.abc import Collection
 from math import inf
 
 from flatwater.memory.diagnose.finding import Finding
@@ -70,8 +71,12 @@ class Monitor(Investigator):
         if self._last is not None:
             self.censuses.take(self._last.step)
 
-    def settle(self) -> None:
-        """Take what is proven for found, line or not, and wait two seconds for a look under way: no step will come."""
+    def settle(self, over: Collection[str] = ()) -> None:
+        """Take what is proven for found, line or not, and wait two seconds for a look under way: no step will come.
+
+        Args:
+            over: owners that were found and do not grow any more, at least not as they did.
+        """
         if self._last is None:
             return
         self._news += slower_at_the_end(self._record, self._last, self._unit)
@@ -93,9 +98,9 @@ class Monitor(Investigator):
         self._known()
         # Garbage that was suspected is searched for once more where no cause is known (`uncollected`).
         self._suspect = (self._case.suspect is not None or self._suspect) and CYCLIC not in self._found
-        told = self._open or (self.investigating and not self._unlooked) or self.cleared
+        told = self._open or (self.investigating and not self._unlooked) or self.cleared or over
         if not self._suspect and told:
-            self._news += self._rest_of(self._last)
+            self._news += self._rest_of(self._last, over)
             self._known()
 
     def conclude(self) -> list[Finding]:

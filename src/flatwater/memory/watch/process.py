@@ -51,7 +51,7 @@ from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn,
 from flatwater.memory.watch.pages import Pages, find_
 from flatwater.memory.watch.reading import Rates, has_returned, read_now
 from flatwater.memory.watch.spool import write_spool
-from flatwater.memory.watch.summary import going_on, summary_of
+from flatwater.memory.watch.summary import going_on, over, summary_of
 from flatwater.memory.watch.workers import Workers, look_
 
 COLLECTING, DRIFT, ENDING, FILLING = SHIPPED.collecting, SHIPPED.drift, SHIPPED.ending, SHIPPED.filling
@@ -353,7 +353,7 @@ class ProcessWatch:
             self._read_last()
         if alive and self._rows and self._held() and self._monitor.censuses.took <= ENDING.last_census:
             self._weigh()
-        self._monitor.settle()
+        self._monitor.settle(over(self._monitor.findings(), self._rows, self._since, self._marks) if self._rows else ())
         known = self.findings()
         # What is loaded at the beginning looks like a leak: only the boundaries of a program's own say that it repeats.
         unsure = not self._monitor.investigating if self._ticking else len(self._rows) > ENDING.few

@@ -40,15 +40,24 @@ def going_on(
         marks: censuses so far.
         workers: the children.
     """
-    owners = [each.owner for each in found]
-    rated = [named(weighed(each, marks, owners, rows), rows) for each in found]
-    kept = [each for each in rated if goes_on(each, since.get(each.owner, 0), rows)]
+    ended = over(found, rows, since, marks)
+    kept = [named(each, rows) for each in _rated(found, marks, rows) if each.owner not in ended]
     kept = in_order(without_doubt(kept, rows))
     whole = growth_of(rows)
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
     kept = together([dated(each, at) for each in kept])
     of_workers = finding_of(workers, whole)
     return kept if of_workers is None else [*kept, of_workers]
+
+
+def over(found: Sequence[Finding], rows: Sequence[Row], since: Mapping[str, int], marks: Marks) -> set[str]:
+    """Owners that do not grow as they did any more; arguments as of `going_on`."""
+    return {each.owner for each in _rated(found, marks, rows) if not goes_on(each, since.get(each.owner, 0), rows)}
+
+
+def _rated(found: Sequence[Finding], marks: Marks, rows: Sequence[Row]) -> list[Finding]:
+    owners = [each.owner for each in found]
+    return [weighed(each, marks, owners, rows) for each in found]
 
 
 def summary_of(
