@@ -14,7 +14,7 @@ METERS = {
     "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST"},
     "diagnose/lines.py": {"FRAMES", "DEEP_FRAMES", "CONTENTS"},
     "diagnose/numbers.py": {"COSTS_SOON"},
-    "diagnose/owners.py": {"LATEST"},
+    "diagnose/owners.py": {"ASKED", "LATEST"},
     "watch/books.py": {"ROWS", "SELDOM", "EACH_HALF"},
     "watch/boot.py": {"NAMED", "WORKER_SECONDS", "MOST_WORKERS", "LOOKED_AT", "PAGE_BYTES"},
     "watch/boundaries.py": {"TICK_SECONDS", "RESTING"},

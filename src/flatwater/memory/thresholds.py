@@ -127,8 +127,8 @@ class Investigating:
     garbage: float = 0.5
     """Part of the growth that cyclic garbage must be: some garbage always waits."""
     last_search: float = 2.0
-    """Seconds at the end for which a search for garbage is waited for, 3 CPU seconds per million objects, or the census
-    that is under way.
+    """Seconds at the end for the census that is under way, and CPU seconds for a search for garbage, which takes 3 for
+    a million objects: three times as long by the clock at most, where the machine is busy.
     """
     too_large: float = 3.0
     """Times the growth of the process that its containers may have grown by together: they take what others left. The

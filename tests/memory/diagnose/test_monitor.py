@@ -430,6 +430,27 @@ def test_what_no_object_holds_is_told_by_numbers(monitor: Monitor, verdict: str)
     assert limit_step is None if verdict == "mapped" else limit_step == pytest.approx(1600, rel=0.05)
 
 
+@pytest.mark.parametrize("mostly", [True, False])
+def test_at_the_end_two_judgements_do_for_freed_memory_that_is_the_growth(monitor: Monitor, *, mostly: bool) -> None:
+    freed = 1.0 if mostly else 0.7
+    step = lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, free=int((10 + freed * n) * MIB))  # noqa: E731
+    assert watch(monitor, step, 9) == {}
+    monitor.settle()
+    found = [(each.verdict, each.owner) for each in monitor.findings()]
+    assert found == ([("retention", "the C allocator")] if mostly else [])
+
+
+def test_at_the_end_freed_memory_that_grew_in_stairs_is_told(monitor: Monitor) -> None:
+    """As read of a heap whose records lie between summaries that stay; each round has more of them."""
+    steps = [3, 5, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31, 33, 35, 37, 39, 41, 43, 45, 47]
+    freed = [2.2, 3.8, 3.8, 9.4, 9.4, 14.9, 14.9, 21, 21, 26.5, 26.5, 26.6, 26.6, 33.6, 33.6, 37.7, 37.8, 42.4, 42.4]
+    for step, size in zip(steps, [*freed, 47.7, 47.7, 47.7, 62.3], strict=True):
+        held = int((400 + size) * MIB)
+        assert monitor.observe(replace(FLAT, step=step, resident=held, free=int(size * MIB))) == []
+    monitor.settle()
+    assert [(each.verdict, each.owner) for each in monitor.findings()] == [("retention", "the C allocator")]
+
+
 def test_native_growth_that_goes_on_more_slowly_is_told_at_its_rate_of_now(monitor: Monitor) -> None:
     """It has ended at the rate at which it was found, which is no reason to say nothing of what comes since."""
     sizes = [*range(0, 160, 4), *range(160, 220)]

@@ -11,6 +11,7 @@ from itertools import count
 import pytest
 
 from flatwater.memory.probes.fork import Detached, in_fork
+from flatwater.memory.probes.proc import cpu_seconds_of
 
 
 def test_it_answers_from_another_process() -> None:
@@ -115,3 +116,20 @@ def test_the_filters_of_warnings_are_as_they_were_and_what_was_warned_of_stays_k
             in_fork(lambda: 1)
         assert list(warnings.filters) == before
     assert [str(warning.message) for warning in heard] == ["once"]
+
+
+def test_its_end_is_waited_for_as_long_as_it_may_work() -> None:
+    quick, idle = Detached(lambda: ["done"]), Detached(lambda: time.sleep(60))
+    assert quick.worked(20)
+    assert quick.answer() == ["done"]
+    assert not idle.worked(0.05)
+    idle.stop()
+
+
+def test_the_cpu_seconds_of_a_process_are_those_that_it_knows_itself() -> None:
+    until = time.process_time() + 0.05
+    while time.process_time() < until:
+        pass
+    before, told, after = sum(os.times()[:4]), cpu_seconds_of(os.getpid()), sum(os.times()[:4])
+    assert before <= told <= after
+    assert cpu_seconds_of(2**22 + 1) == 0

@@ -98,8 +98,8 @@ class Search:
         self._fork = Detached(lambda: _found(roots) if where is None else _with_line(roots, where))
 
     def ended(self, seconds: float = 0.0) -> bool:
-        """Whether it is known, waiting so long at most."""
-        return self._fork.ended(seconds)
+        """Whether it is known, waiting until the search has had so many CPU seconds."""
+        return self._fork.worked(seconds) if seconds else self._fork.ended()
 
     def garbage(self) -> Garbage | None:
         """What waited for a collection when the search began; None if nothing did, or the fork failed."""

@@ -21,7 +21,7 @@ from flatwater.memory.diagnose.investigation import (
 )
 from flatwater.memory.diagnose.investigator import Investigator
 from flatwater.memory.diagnose.judge import CYCLIC
-from flatwater.memory.diagnose.numbers import read_numbers, slower_at_the_end
+from flatwater.memory.diagnose.numbers import kept_at_the_end, read_numbers, slower_at_the_end
 from flatwater.memory.diagnose.states import State
 from flatwater.memory.objects.census import Census
 from flatwater.memory.probes.bound import process_seconds
@@ -80,6 +80,7 @@ class Monitor(Investigator):
         if self._last is None:
             return
         self._news += slower_at_the_end(self._record, self._last, self._unit)
+        self._news += kept_at_the_end(self._record, self._last, self._unit)
         self._may_trace = False
         if self.state is State.TRACING and wants_garbage(self._case):
             self._case.held = CASE.still

@@ -1,15 +1,16 @@
 """What the numbers alone tell: memory kept, files mapped, state that grows, slower steps. No census is needed."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from flatwater.memory.diagnose.finding import Finding, Verdict
 from flatwater.memory.diagnose.judge import judge_leaf, judge_phase, judge_rest
 from flatwater.memory.series.readings import Reading, Record
-from flatwater.memory.series.slope import Series, Slope, drifting, filling
+from flatwater.memory.series.slope import Series, Slope, drifting, filling, stairs
 from flatwater.memory.series.slowdown import slowdown
 from flatwater.memory.thresholds import SHIPPED
 
-DRIFT = SHIPPED.drift
+DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
 
 
 COSTS_SOON = 60
@@ -39,8 +40,11 @@ def read_numbers(record: Record, reading: Reading, unit: str) -> list[Finding]:
 
 
 def _sure_drift(record: Record, name: str, series: Series, *, least: float) -> Slope | None:
-    slope = drifting(series.steps, series.values, least=least, fewest=DRIFT.unheld, confidence=DRIFT.sure)
-    return _again(record, name, slope)
+    return _again(record, name, _unheld_drift(series.steps, series.values, least))
+
+
+def _unheld_drift(steps: Sequence[float], values: Sequence[float], least: float) -> Slope | None:
+    return drifting(steps, values, least=least, fewest=DRIFT.unheld, confidence=DRIFT.sure)
 
 
 def _again(record: Record, name: str, found: T | None) -> T | None:
@@ -74,6 +78,26 @@ def _slower_phases(record: Record, reading: Reading, unit: str) -> list[Finding]
             if slower is not None:
                 found.append(judge_phase(phase, slower, record.growth(reading, unit)))
     return found
+
+
+def kept_at_the_end(record: Record, reading: Reading, unit: str) -> list[Finding]:
+    """Freed memory that is kept, when no reading will come: two judgements in a row do, where it is the growth.
+
+    A heap whose holes are filled again grows in stairs, as each round needs a little more than the one before.
+
+    Args:
+        record: of the process.
+        reading: the last.
+        unit: what a step is called.
+    """
+    free, resident = record.free, record.resident
+    first = len(free.steps) // ENDING.warm_up
+    freed, grown = (series.values[-1] - series.values[first] for series in (free, resident))
+    if grown < reading.material or freed < OWNING.explained * grown:
+        return []
+    least, rows = reading.material, ((free.steps, free.values), (free.steps[:-1], free.values[:-1]))
+    slope, before = (_unheld_drift(*row, least) or _unheld_drift(*stairs(*row, least), least) for row in rows)
+    return [] if slope is None or before is None else [judge_rest("retention", slope, record.growth(reading, unit))]
 
 
 def slower_at_the_end(record: Record, reading: Reading, unit: str) -> list[Finding]:

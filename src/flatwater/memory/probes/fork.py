@@ -13,9 +13,14 @@ from contextlib import suppress
 from typing import Any, cast
 
 from flatwater.memory.probes.bound import end_process, fork, monotonic, read_file, read_to_end, system
+from flatwater.memory.probes.proc import cpu_seconds_of
 
 LONGEST = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
+BUSY = 3.0
+"""Times as long as its work takes that a fork is waited for: others want the cores too."""
+PAUSE = 0.1
+"""Seconds between two looks at how much it has worked."""
 CHUNK = 1 << 16
 ID = 4
 """Bytes in which a fork tells its process id."""
@@ -109,6 +114,14 @@ class Detached:
             self._answer += piece
             if not piece:
                 self._leave()
+        return True
+
+    def worked(self, seconds: float) -> bool:
+        """Whether the work is done, waiting until it has had so many CPU seconds, and three times as many at most."""
+        until = monotonic() + BUSY * seconds
+        while not self.ended(PAUSE):
+            if monotonic() >= until or cpu_seconds_of(self._pid) >= seconds:
+                return self.ended()
         return True
 
     def answer(self) -> Any:  # noqa: ANN401  (whatever JSON can hold)

@@ -5,6 +5,8 @@ from collections import defaultdict
 from flatwater.memory.probes.bound import names_in, process_id, read_text, system
 
 KIB = 1024
+_USER_TICKS, _FOREIGN_TICKS = 11, 15
+"""Places of utime, stime, cutime and cstime in `/proc/PID/stat` (proc(5)), counted from the state on."""
 _ALL = 0x40000000
 """wait(2), `__WALL`: children of any kind."""
 
@@ -60,6 +62,15 @@ def stands_still(pid: int) -> bool:
         return _status(pid)[0] == "T"
     except OSError:
         return False
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """CPU seconds that a process has had, with those of its own that have ended; 0 where it has ended itself."""
+    try:
+        ticks = sum(map(int, _status(pid)[_USER_TICKS:_FOREIGN_TICKS]))
+    except OSError:
+        return 0.0
+    return ticks / int(system.sysconf("SC_CLK_TCK"))
 
 
 def _status(pid: int) -> list[str]:
