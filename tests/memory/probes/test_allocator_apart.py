@@ -1,4 +1,4 @@
-"""The allocator is asked at each reading; where its answers take long, by a fork and seldom."""
+"""The allocator is asked at each reading; where its answers take long, in another process and seldom."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """How the allocator was asked: here, or in a fork, whose answer comes with the second look at it."""
+    """How the allocator was asked: here, or in another process, whose answer comes with the second look at it."""
     asked: list[str] = []
 
     def here() -> Totals:
@@ -30,8 +30,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return Totals(in_use=len(asked), free=0)
 
     class Apart:
-        def __init__(self, _work: Callable[[], Any]) -> None:
-            asked.append("apart")
+        def __init__(self, *work: Callable[[], Any]) -> None:
+            asked.append("forked" if work else "apart")
             self.looks, self.number = 0, len(asked)
 
         def ended(self) -> bool:
@@ -42,6 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return [self.number, 0, 5 * SLOW]
 
     monkeypatch.setattr(allocator_apart, "totals", here)
+    monkeypatch.setattr(allocator_apart, "Clone", Apart)
     monkeypatch.setattr(allocator_apart, "Detached", Apart)
     monkeypatch.setattr(allocator_apart, "footprint", lambda: SimpleNamespace(anonymous=GIB))
     return asked
@@ -66,7 +67,7 @@ def test_a_quick_answer_is_asked_for_each_time(asked: list[str]) -> None:
     assert asked == ["here"] * 3
 
 
-def test_a_slow_answer_is_given_by_a_fork_and_stands_for_a_while(asked: list[str], now: list[float]) -> None:
+def test_a_slow_answer_is_given_apart_and_stands_for_a_while(asked: list[str], now: list[float]) -> None:
     note_seconds(5 * SLOW)
     asking = Allocator()
     assert [asking.pending for _ in range(3)] == [True, True, False], "the first answer is not there yet"
@@ -76,16 +77,29 @@ def test_a_slow_answer_is_given_by_a_fork_and_stands_for_a_while(asked: list[str
     assert asked == ["apart", "apart"]
 
 
-@pytest.mark.parametrize("cause", ["larger", "no fork"])
-def test_where_a_fork_would_take_longer_or_fails_it_is_asked_here(
+def refuse(*_work: Callable[[], Any]) -> Any:
+    raise OSError("no fork beside CUDA")
+
+
+def test_where_no_copy_can_be_made_a_fork_is_asked(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator_apart, "Clone", refuse)
+    note_seconds(5 * SLOW)
+    asking = Allocator()
+    assert [asking.pending for _ in range(3)] == [True, True, False]
+    assert asked == ["forked"]
+
+
+@pytest.mark.parametrize("cause", ["larger", "larger for a fork", "neither"])
+def test_where_that_would_take_longer_or_fails_it_is_asked_here(
     asked: list[str], now: list[float], monkeypatch: pytest.MonkeyPatch, cause: str
 ) -> None:
-    def refuse(_work: Callable[[], Any]) -> Any:
-        raise OSError("no fork beside CUDA")
-
     if cause == "larger":
         monkeypatch.setattr(allocator_apart, "footprint", lambda: SimpleNamespace(anonymous=100 * GIB))
     else:
+        monkeypatch.setattr(allocator_apart, "Clone", refuse)
+    if cause == "larger for a fork":
+        monkeypatch.setattr(allocator_apart, "footprint", lambda: SimpleNamespace(anonymous=2 * GIB))
+    if cause == "neither":
         monkeypatch.setattr(allocator_apart, "Detached", refuse)
     note_seconds(5 * SLOW)
     asking = Allocator()
@@ -96,11 +110,11 @@ def test_where_a_fork_would_take_longer_or_fails_it_is_asked_here(
     assert asked == ["here", "here"]
 
 
-def test_a_fork_that_was_killed_is_asked_for_no_second_time(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_was_killed_is_asked_for_no_second_time(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(_self: object) -> Any:
         raise RuntimeError("a fork of this process ended without an answer")
 
-    monkeypatch.setattr(allocator_apart.Detached, "answer", killed)
+    monkeypatch.setattr(allocator_apart.Clone, "answer", killed)
     note_seconds(5 * SLOW)
     asking = Allocator()
     assert asking.pending
@@ -108,10 +122,14 @@ def test_a_fork_that_was_killed_is_asked_for_no_second_time(asked: list[str], mo
     assert asked == ["apart", "here"]
 
 
-def test_a_real_fork_says_what_this_process_would(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["a copy", "a fork"])
+def test_a_real_one_says_what_this_process_would(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if totals() is None:
         pytest.skip("this C library does not tell")
+    monkeypatch.setattr(allocator_apart, "CLONING", 0.0)
     monkeypatch.setattr(allocator_apart, "FORKING", 0.0)
+    if way == "a fork":
+        monkeypatch.setattr(allocator_apart, "Clone", refuse)
     note_seconds(2 * SLOW)
     asking = Allocator()
     until = time.monotonic() + 60

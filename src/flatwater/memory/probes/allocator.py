@@ -42,7 +42,7 @@ class Heap(Totals):
     """Estimate of the free bytes that stay resident after a trim: those that share a page with bytes in use."""
 
 
-class _Mallinfo2(ctypes.Structure):
+class Mallinfo2(ctypes.Structure):
     """malloc.h, glibc 2.33 or later."""
 
     _fields_ = [
@@ -83,15 +83,15 @@ def last_seconds() -> float | None:
 
 def likely_seconds() -> float:
     """CPU seconds that an answer takes: as the last one did, or before it, as one of a heap that is full of holes."""
-    libc = _libc()
-    if _took is not None or libc is None:
+    heap = main_heap()
+    if _took is not None or heap is None:
         return _took or 0.0
-    heap: int = libc.sbrk(0) - _beginning_of_heap()
-    return SLOWEST * heap
+    first, end = heap
+    return SLOWEST * (end - first)
 
 
 def note_seconds(took: float) -> None:
-    """Have an answer taken so long: a fork of this process gave it."""
+    """Have an answer taken so long: another process gave it."""
     global _took  # noqa: PLW0603  (of this process, as its heap is)
     _took = took
 
@@ -103,8 +103,18 @@ def _asked(libc: ctypes.CDLL) -> tuple[Totals, int]:
     note_seconds(thread_seconds() - began)
     top: int = found.keepcost
     end = libc.sbrk(0) - top
-    free = max(0, found.fordblks - top + touched_bytes(end, top))
-    return Totals(in_use=found.uordblks + found.hblkhd, free=free), end
+    return totals_of(found, touched_bytes(end, top)), end
+
+
+def totals_of(found: Mallinfo2, touched: int) -> Totals:
+    """The totals by an answer of glibc's.
+
+    Args:
+        found: the answer.
+        touched: bytes of the last free chunk of the heap, `keepcost`, that have a page in RAM.
+    """
+    free = max(0, found.fordblks - found.keepcost + touched)
+    return Totals(in_use=found.uordblks + found.hblkhd, free=free)
 
 
 class _Returned:
@@ -152,6 +162,12 @@ def used() -> int:
     if _returned.elsewhere:
         resident = min(anonymous, max(0, resident - _free_elsewhere(_malloc_info(libc))))
     return anonymous - resident
+
+
+def main_heap() -> tuple[int, int] | None:
+    """The addresses at which the heap of the main thread begins and ends; None where there is no glibc 2.33."""
+    libc = _libc()
+    return None if libc is None else (_beginning_of_heap(), libc.sbrk(0))
 
 
 @functools.cache
@@ -205,7 +221,7 @@ def _libc() -> ctypes.CDLL | None:
     if name != "glibc" or tuple(int(part) for part in version.split(".")) < (2, 33):
         return None
     libc = ctypes.CDLL(None)
-    libc.mallinfo2.restype = _Mallinfo2
+    libc.mallinfo2.restype = Mallinfo2
     libc.open_memstream.restype = libc.sbrk.restype = ctypes.c_void_p
     libc.sbrk.argtypes = [ctypes.c_ssize_t]
     return libc

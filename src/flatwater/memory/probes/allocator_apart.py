@@ -1,10 +1,14 @@
-"""The allocator's totals, again and again, without a long stop: where an answer takes long, a fork gives it.
+"""The allocator's totals, again and again, without a long stop: where an answer takes long, another process gives it.
 
 glibc visits each free chunk to answer, and holds the lock of the heap meanwhile: a thread would stop the program too.
-A fork stops it for as long as its page tables are copied, twice.
+A copy of the process stops it for as long as its page tables are copied.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
+
 from flatwater.memory.probes.allocator import Totals, likely_seconds, note_seconds, totals
+from flatwater.memory.probes.allocator_clone import Clone
 from flatwater.memory.probes.bound import monotonic
 from flatwater.memory.probes.fork import Detached
 from flatwater.memory.probes.mappings import footprint
@@ -13,9 +17,11 @@ SLOW = 0.02
 """CPU seconds from which on an answer is dear, ..."""
 SHARE = 0.02
 """... so that it is asked for again when it is that part of the time."""
+CLONING = 0.02 / (1 << 30)
+"""Seconds for which a program stands still to be copied once, for each anonymous byte that is resident: of a GiB 9 to
+13 ms on idle cores, 14 to 27 where two other processes keep both busy."""
 FORKING = 0.08 / (1 << 30)
-"""Seconds for which a program stands still to fork twice, for each anonymous byte that is resident: of a GiB 26 ms to
-copy the page tables once, and 80 in all on idle cores."""
+"""The same where that cannot be, and it forks twice: of a GiB 26 to 80 ms on idle cores."""
 
 
 class Allocator:
@@ -25,7 +31,7 @@ class Allocator:
         """Ask nothing yet."""
         self._last: Totals | None = None
         self._due = 0.0
-        self._apart: Detached | None = None
+        self._apart: Clone | Detached | None = None
 
     @property
     def pending(self) -> bool:
@@ -35,13 +41,16 @@ class Allocator:
     def now_(self) -> Totals | None:
         """The newest answer; None where the C library has none, or the first one is not there yet."""
         if self._apart is not None:
-            self._hear(self._apart)
-        elif monotonic() >= self._due:
-            took = likely_seconds()
-            if not (took > SLOW and took > FORKING * footprint().anonymous and self._ask_apart()):
-                self._last = totals()
-                self._wait()
+            self.hear_()
+        elif monotonic() >= self._due and not self._ask_apart(likely_seconds()):
+            self._last = totals()
+            self._wait()
         return self._last
+
+    def hear_(self) -> None:
+        """Take note of an answer that has come meanwhile, so that the process that gave it is gone. Asks for none."""
+        if self._apart is not None and self._apart.ended():
+            self._hear(self._apart)
 
     def close(self) -> None:
         """Wait for no answer any more."""
@@ -49,16 +58,20 @@ class Allocator:
             self._apart.stop()
             self._apart = None
 
-    def _ask_apart(self) -> bool:
-        try:
-            self._apart = Detached(_answer)
-        except OSError:  # no memory for a fork, or a library that does not bear one
+    def _ask_apart(self, took: float) -> bool:
+        """Ask in another process, if that takes less of the program's time than the answer."""
+        if took <= SLOW:
             return False
-        return True
+        anonymous = footprint().anonymous
+        ways: tuple[tuple[float, Callable[[], Clone | Detached]], ...] = ((CLONING, Clone), (FORKING, _forked))
+        for pause, begin in ways:
+            if took > pause * anonymous:
+                with suppress(OSError):  # no memory for it, another machine, or a library that does not bear it
+                    self._apart = begin()
+                    return True
+        return False
 
-    def _hear(self, apart: Detached) -> None:
-        if not apart.ended():
-            return
+    def _hear(self, apart: Clone | Detached) -> None:
         self._apart = None
         try:
             told = apart.answer()
@@ -72,6 +85,10 @@ class Allocator:
     def _wait(self) -> None:
         took = likely_seconds()
         self._due = monotonic() + (took / SHARE if took > SLOW else 0.0)
+
+
+def _forked() -> Detached:
+    return Detached(_answer)
 
 
 def _answer() -> tuple[int, int, float] | None:

@@ -35,7 +35,8 @@ LIBRARIES = {
 }
 """Module -> library that does not bear a fork, ..."""
 DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
-"""... and the same by a file that is mapped."""
+"""... and drivers, by a file that is mapped. Devices write to pages of the process by themselves: once a copy of it was
+made, what the process writes may go to another page than what the device reads."""
 
 _as_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode
 """Bound here: a program may replace `json.dumps` and `json.loads`."""
@@ -156,8 +157,13 @@ def not_to_fork_beside() -> str | None:
     for module, library in LIBRARIES.items():
         if module in sys.modules:
             return library
+    return driver_beside()
+
+
+def driver_beside() -> str | None:
+    """A driver in this process that bears no copy of it, whatever runs in that; None where none is known."""
     mapped = read_file("/proc/self/maps")
-    return next((library for file, library in DRIVERS.items() if file in mapped), None)
+    return next((driver for file, driver in DRIVERS.items() if file in mapped), None)
 
 
 def _forked() -> int:

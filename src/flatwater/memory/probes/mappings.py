@@ -135,17 +135,31 @@ def present_pages(address: int, size: int) -> bytes | None:
     """For each page of a block of memory 1 if it is in RAM, else 0; None where the kernel does not tell."""
     if size == 0:
         return b""
-    first = address // mmap.PAGESIZE * mmap.PAGESIZE
-    pages = -(-(address + size - first) // mmap.PAGESIZE)
+    first, pages = address // mmap.PAGESIZE, pages_of(address, size)
     present, told = bytearray(min(pages, _AT_ONCE)), []
-    into = ctypes.byref(ctypes.c_ubyte.from_buffer(present))  # an array of ctypes is a class of its own: cyclic garbage
+    into = ctypes.addressof(ctypes.c_ubyte.from_buffer(present))  # an array of ctypes is a class of its own: garbage
     for page in range(0, pages, _AT_ONCE):
         asked = min(_AT_ONCE, pages - page)
-        begin = ctypes.c_void_p(first + page * mmap.PAGESIZE)
-        if _mincore()(begin, ctypes.c_size_t(asked * mmap.PAGESIZE), into):
+        if not note_present((first + page) * mmap.PAGESIZE, asked * mmap.PAGESIZE, into):
             return None
-        told.append(present[:asked].translate(_LOWEST_BIT))
+        told.append(in_ram(present[:asked]))
     return b"".join(told)
+
+
+def pages_of(address: int, size: int) -> int:
+    """Pages that a block of memory lies in."""
+    return -(-(address + size) // mmap.PAGESIZE) - address // mmap.PAGESIZE
+
+
+def note_present(address: int, size: int, into: int) -> bool:
+    """Write a byte for each page of a block of memory to an address, for `in_ram`; False: the kernel does not tell."""
+    first = address // mmap.PAGESIZE * mmap.PAGESIZE
+    return not _mincore()(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), ctypes.c_void_p(into))
+
+
+def in_ram(noted: bytes | bytearray) -> bytes:
+    """1 for each page that is in RAM, else 0, by what was noted."""
+    return noted.translate(_LOWEST_BIT)
 
 
 _AT_ONCE = 1 << 16

@@ -5,10 +5,14 @@ from collections import defaultdict
 from flatwater.memory.probes.bound import names_in, process_id, read_text, system
 
 KIB = 1024
-_USER_TICKS, _FOREIGN_TICKS = 11, 15
-"""Places of utime, stime, cutime and cstime in `/proc/PID/stat` (proc(5)), counted from the state on."""
-_ALL = 0x40000000
+ANY_KIND = 0x40000000
 """wait(2), `__WALL`: children of any kind."""
+_PARENT, _EXIT_SIGNAL = 1, 35
+"""Where `/proc/PID/stat` (proc(5)) has them, behind the name of the program, ..."""
+_NONE = "0"
+"""... and no signal, ..."""
+_USER_TICKS, _FOREIGN_TICKS = 11, 15
+"""... and from where to where the ticks of CPU time, utime, stime, cutime and cstime."""
 
 
 def counters_of(path: str) -> dict[str, int]:
@@ -32,15 +36,19 @@ def available_bytes() -> int:
 
 
 def below(pid: int | None = None) -> list[int]:
-    """The processes that one has started, this one by default, and those that these have started; in that order."""
+    """The processes that one has started, this one by default, and those that these have started; in that order.
+
+    Without those whose end sends no signal: they are copies that answer for a watched process (`allocator_clone`).
+    """
     children = defaultdict[int, list[int]](list)
     for name in names_in("/proc"):
         if name.isdecimal():
             try:
-                parent = int(_status(int(name))[1])
+                status = _status(int(name))
             except OSError:  # it ended meanwhile
                 continue
-            children[parent].append(int(name))
+            if status[_EXIT_SIGNAL] != _NONE:
+                children[int(status[_PARENT])].append(int(name))
     found = [process_id() if pid is None else pid]
     for process in found:
         found += children[process]
@@ -50,10 +58,18 @@ def below(pid: int | None = None) -> list[int]:
 def has_children() -> bool:
     """Whether this process has any, in a microsecond. Nothing is waited for: one that has ended stays to be asked."""
     try:
-        system.waitid(system.P_ALL, 0, system.WEXITED | system.WNOHANG | system.WNOWAIT | _ALL)
+        system.waitid(system.P_ALL, 0, system.WEXITED | system.WNOHANG | system.WNOWAIT | ANY_KIND)
     except ChildProcessError:
         return False
     return True
+
+
+def sleeps(pid: int) -> bool:
+    """Whether the main thread of a process waits for something other than a disk; False where it has ended."""
+    try:
+        return _status(pid)[0] == "S"
+    except OSError:
+        return False
 
 
 def stands_still(pid: int) -> bool:

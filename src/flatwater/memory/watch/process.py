@@ -152,9 +152,13 @@ class ProcessWatch:
         return due
 
     def _glance(self, now: float) -> None:
-        """Between two readings that a program's own CPU time keeps apart: see whether memory rises."""
+        """Between two readings that a program's own CPU time keeps apart: see whether memory rises.
+
+        What answers for the allocator is let go too.
+        """
         assert self._pace is not None  # noqa: S101  (asked for by the caller)
         self._glance_due = now + max(GLANCE, self._pace.gap)
+        self._allocator.hear_()
         if footprint().resident >= self._highest:
             self._pace.hurry()
             self._due, self._late = now, now + (self._late - self._due)
