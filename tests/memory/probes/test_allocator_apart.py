@@ -77,6 +77,18 @@ def test_a_slow_answer_is_given_apart_and_stands_for_a_while(asked: list[str], n
     assert asked == ["apart", "apart"]
 
 
+def test_between_two_readings_an_answer_is_heard_and_none_is_asked_for(asked: list[str], now: list[float]) -> None:
+    note_seconds(5 * SLOW)
+    asking = Allocator()
+    assert asking.pending
+    for _ in range(3):
+        asking.hear_()
+        now[0] += 5 * SLOW / SHARE + 1
+    assert asked == ["apart"]
+    assert asking._apart is None
+    assert in_use(asking) == 1, "asked for anew, the last one stands"
+
+
 def refuse(*_work: Callable[[], Any]) -> Any:
     raise OSError("no fork beside CUDA")
 

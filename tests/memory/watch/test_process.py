@@ -216,6 +216,29 @@ def test_memory_that_rises_in_a_program_that_rests_is_read_at_once() -> None:
     assert (readings, len(kept)) == (2, 64 * MIB)
 
 
+def test_what_answers_for_the_allocator_is_let_go_before_the_next_reading() -> None:
+    """Which is hours away."""
+
+    class Apart:
+        looks = 0
+
+        def ended(self) -> bool:
+            self.looks += 1
+            return False
+
+        def stop(self) -> None:
+            pass
+
+    watch, apart = ProcessWatch(), Apart()
+    watch.tick(1)
+    watch._due = watch._late = watch._due + 9000
+    watch._allocator._apart = apart  # type: ignore[assignment]
+    watch._glance_due = 0.0
+    watch.tick(1)
+    watch.close(conclude=False)
+    assert apart.looks == 1
+
+
 def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
     pace = Pace(began=0.0)
     assert slice_of(pace, 100.0, 10_000) == SLICE

@@ -23,8 +23,8 @@ FLAGS = 0x00000400 | 0x00800000
 """clone(2), CLONE_FILES and CLONE_UNTRACED: a file that the program closes is closed, though the copy lives, and no
 debugger takes it for a thread. Without a signal for its end, `wait` and SIGCHLD leave it out."""
 ROOM = 1 << 18
-"""Bytes of shared memory for the answer, at their beginning, and for the copy's stack, which begins at their end. Behind
-them is a byte for each page of the heap, which stays as it was found: nothing of this is in it."""
+"""Bytes of shared memory for the answer, at their beginning, and for the copy's stack, which begins at their end.
+Behind it comes a byte for each page of the heap, which stays as it was found: none of this is in it."""
 PATIENCE, TIMES = 5.0, 20
 """Seconds after which a copy is killed whatever it does, at least, and as a multiple of the CPU seconds that an answer
 takes."""
@@ -53,11 +53,11 @@ class Clone:
             OSError: there is no memory for it, the system forbids it, a driver does not bear it, or this is no glibc on
                 x86-64.
         """
+        if (driver := driver_beside()) is not None:
+            raise OSError(f"no copy beside {driver}")
         libc, heap = _libc(), main_heap()
         if libc is None or heap is None:
             raise OSError("this machine's functions do not answer where they are told to")
-        if (driver := driver_beside()) is not None:
-            raise OSError(f"no copy beside {driver}")
         self._owner = system.getpid()
         self._until = monotonic() + max(PATIENCE, TIMES * likely_seconds())
         self._seconds: float | None = None

@@ -142,7 +142,7 @@ def present_pages(address: int, size: int) -> bytes | None:
         asked = min(_AT_ONCE, pages - page)
         if not note_present((first + page) * mmap.PAGESIZE, asked * mmap.PAGESIZE, into):
             return None
-        told.append(in_ram(present[:asked]))
+        told.append(in_ram(bytes(present[:asked])))
     return b"".join(told)
 
 
@@ -157,7 +157,7 @@ def note_present(address: int, size: int, into: int) -> bool:
     return not _mincore()(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), ctypes.c_void_p(into))
 
 
-def in_ram(noted: bytes | bytearray) -> bytes:
+def in_ram(noted: bytes) -> bytes:
     """1 for each page that is in RAM, else 0, by what was noted."""
     return noted.translate(_LOWEST_BIT)
 
