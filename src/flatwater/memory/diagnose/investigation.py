@@ -174,9 +174,9 @@ def recounted(found: Finding, census: Census) -> Finding:
 
 def measure_(case: Investigation, roots: Roots) -> None:
     """Note how long the containers are whose line is looked for, as tracing begins."""
-    if case.traced_owner is not None and SEVERAL in case.traced_owner[0]:
-        containers = all_reached(roots, case.traced_owner[0], ASKED)
-        case.lengths = dict(zip(map(id, containers), lengths_of(containers), strict=True))
+    way = () if case.traced_owner is None else case.traced_owner[0]
+    containers = all_reached(roots, way, ASKED) if SEVERAL in way else []
+    case.lengths = dict(zip(map(id, containers), lengths_of(containers), strict=True))
 
 
 def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
