@@ -173,6 +173,7 @@ OPENED = frozenset(
         "extracted_pages",
         "graph_views",
         "iterparse_tree",
+        "offline_publisher",
         "page_strings",
         "persisted_arrays",
         "polled_pages",

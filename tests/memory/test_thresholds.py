@@ -17,7 +17,7 @@ METERS = {
     "diagnose/owners.py": {"ASKED", "LATEST"},
     "watch/books.py": {"ROWS", "SELDOM", "EACH_HALF"},
     "watch/boot.py": {"NAMED", "WORKER_SECONDS", "MOST_WORKERS", "LOOKED_AT", "PAGE_BYTES"},
-    "watch/boundaries.py": {"TICK_SECONDS", "RESTING"},
+    "watch/boundaries.py": {"TICK_SECONDS", "RESTING", "ALONE"},
     "watch/changes.py": {"LEAST_BYTES", "LEAST_SHARE", "MOST", "NAME", "NUMBER", "OF_ANOTHER"},
     "watch/context.py": {"COLUMNS", "LOOK_EVERY", "LOOK_SHARE"},
     "watch/holders.py": {"MOST", "BACKWARDS"},
@@ -34,6 +34,7 @@ METERS = {
     "watch/reading.py": {"FEWEST", "RATE_CPU", "TOLD"},
     "watch/runner.py": {"KILLED"},
     "watch/samples.py": {"OFTEN", "EVERY", "MOST", "ROUNDS", "REVIEW", "GOLDEN"},
+    "watch/ticking.py": {"RESTED"},
     "watch/terminal.py": {"TOLD_SHARE", "FEW_SECONDS", "NAMED"},
     "watch/workers.py": {"SHARE", "CREDIT", "EVERY"},
 }  # fmt: skip

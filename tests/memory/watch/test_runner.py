@@ -430,6 +430,27 @@ def test_a_program_whose_torch_cannot_be_imported_is_watched(watched: Watched, t
     assert ran.summary["findings"][0]["owner"] == "train.KEPT"
 
 
+@pytest.mark.parametrize("waits", ["thread.join()", "pass"], ids=["for its thread", "at its end"])
+def test_a_main_thread_that_waits_for_another_is_watched(watched: Watched, waits: str) -> None:
+    """It runs no instruction meanwhile, between which it could be read."""
+    ran = watched(f"""
+        import threading, time
+        KEPT = []
+
+        def work():
+            for _ in range(80):
+                KEPT.append(bytearray(1 << 20))
+                time.sleep(0.05)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        {waits}
+    """)
+    assert ran.code == 0, ran.stderr
+    (found,) = ran.summary["findings"]
+    assert (found["verdict"], found["owner"], found["made_at"]["line"]) == ("leak", "train.KEPT", 7)
+
+
 @pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
 def test_output_of_many_threads_comes_through_byte_for_byte(watched: Watched, tmp_path: Path, count: int) -> None:
     ran = watched(
@@ -491,7 +512,7 @@ def test_frozen_modules_are_said_not_to_be_looked_at(watched: Watched) -> None:
 
 
 def test_a_python_without_frames_is_said_not_to_be_watched(watched: Watched) -> None:
-    ran = watched("import sys, time\ndel sys._getframe\ntime.sleep(0.5)\nprint('done')")
+    ran = watched("import sys, time\ndel sys._getframe, sys._current_frames\ntime.sleep(0.5)\nprint('done')")
     assert (ran.code, ran.stdout) == (0, "done\n")
     assert any("the watch failed: AttributeError" in sentence for sentence in ran.summary["unseen"])
     assert not ran.stderr.startswith("Exception ignored")

@@ -44,6 +44,9 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 class Investigator:
     """What follows from a reading: where an investigation stands, what is done next, and what it has found."""
 
+    aside = False
+    """Whether it is called in a thread of the watch's own: torch operations and lines belong to the program's."""
+
     def __init__(
         self,
         roots: Roots,
@@ -121,6 +124,11 @@ class Investigator:
     def tracing(self) -> bool:
         """Whether allocations are traced, for a reading or two: the program is then slower and larger than it is."""
         return self._tracer is not None and (self._tracer.running or self.state is State.FOLLOWING)
+
+    @property
+    def listens(self) -> bool:
+        """Whether something is set up in one thread, which only that one can end."""
+        return self._following.rises.running or (self._tracer is not None and self._tracer.listens)
 
     @property
     def investigating(self) -> bool:
@@ -252,7 +260,8 @@ class Investigator:
         if not quick or self._tracer is None or not self._traceable(reading):
             return Event.REFUSED
         # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
-        self._tracer.start(tensors=case.tensors or again, objects=not case.tensors or again)
+        tensors, objects = case.tensors or again, not case.tensors or again
+        self._tracer.start(tensors=tensors and not self.aside, objects=objects or self.aside)
         return None
 
     def _tell(self, reading: Reading) -> Event | None:
@@ -274,7 +283,8 @@ class Investigator:
     def _lineless(self) -> Event | None:
         """Whether growth whose objects are out of sight is told now, and worth being followed to its line."""
         told = [*self._news, *self._found.values()]
-        return Event.LINELESS if self._may_trace and self._following.is_wanted(told) else None
+        may = self._may_trace and not self.aside
+        return Event.LINELESS if may and self._following.is_wanted(told) else None
 
     def _follow(self, _reading: Reading) -> Event | None:
         return None if self._following.begin() else Event.REFUSED

@@ -75,6 +75,11 @@ class Tracer:
         """Whether anything is traced by this tracer: the program is then slower and larger than by itself."""
         return self._mode is not None or self._began_tracemalloc
 
+    @property
+    def listens(self) -> bool:
+        """Whether it traces the torch operations of the thread that called `start`, and of no other."""
+        return self._mode is not None
+
     def start(self, *, tensors: bool = True, objects: bool = True) -> None:
         """Begin to trace. What is traced already goes on.
 

@@ -64,6 +64,16 @@ def has_children() -> bool:
     return True
 
 
+def switches_of(pid: int) -> int | None:
+    """How often the main thread of a process has given its core away; None while it has one, or where it has ended."""
+    try:
+        lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
+    except OSError:
+        return None
+    own, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
+    return own + forced if lines["State"].split()[0] == "S" else None
+
+
 def sleeps(pid: int) -> bool:
     """Whether the main thread of a process waits for something other than a disk; False where it has ended."""
     try:

@@ -183,6 +183,7 @@ class Seat:
         """
         self._told, self._claim, self._owner, self._guest = told, claim, process_id(), guest
         self._own = os.path.join(told[FOLDER], str(process_id()))  # noqa: PTH118
+        self._main = _thread.get_ident()
         self._guard = Guard(lambda sentence: write_whole(f"{self._own}.fault", sentence))
         self._watch: ProcessWatch | None = None
         self._terminated, self._ended = self._die, hidden(self._end)
@@ -210,6 +211,8 @@ class Seat:
 
     def _tick(self, ticks: int) -> int:
         if self._watch is None:
+            if _thread.get_ident() != self._main:  # signals are set there alone
+                return 1
             if _worker_files(self._told[FOLDER]) >= MOST_WORKERS:
                 self._guard.over = True
                 return ticks

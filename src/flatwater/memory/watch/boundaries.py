@@ -6,7 +6,8 @@ This is on the way of every environment step, and some take 8 µs: most of what 
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import ceil, inf
 
 from flatwater.memory.probes.bound import monotonic
@@ -22,6 +23,8 @@ REQUEST = "request"
 """What a server answers. It is counted alone, in whatever thread it comes: readings of servers are taken in time."""
 RESTING = 40
 """Ticks after which one is needed at the latest."""
+ALONE = 5.0
+"""Seconds for which a look in another thread is waited for at the end: longer than one takes."""
 NEVER = "the beginning"
 """The kind before the first one."""
 
@@ -77,6 +80,16 @@ class Boundaries:
         others = self.clock(None, ticks=False)
         since, self._others = others - self._others, others
         return since >= ticks
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No thread looks at one meanwhile: one that does so now is waited for, unless it is this one."""
+        waited = self._guard.thread != threading.get_ident() and self._looking.acquire(timeout=ALONE)
+        try:
+            yield
+        finally:
+            if waited:
+                self._looking.release()
 
     def step(self, kind: str, passed: int = 1) -> None:
         """Pass boundaries that were not granted. What comes in while another thread looks at one is only counted."""

@@ -168,7 +168,7 @@ class ProcessWatch:
             return
         own = self.boundaries.clock(self._unit, ticks=False) >= REGULAR
         if kind == TICK and own:
-            if self._aside == TICK and self._thread == threading.get_ident():
+            if self._aside == TICK and self._may_read(kind):
                 self._between(now)
             return
         lone = kind == TICK and self._unit is None and bool(self._rows) and not self._ticking
@@ -178,8 +178,13 @@ class ProcessWatch:
             self._begin()
         if not self._rows:
             self._start(kind, now)
-        if self._thread == threading.get_ident():  # a torch mode belongs to a thread
+        if self._may_read(kind):
+            self._monitor.aside = self._thread != threading.get_ident()
             self._read(now)
+
+    def _may_read(self, kind: str) -> bool:
+        """Whether it may be read in this thread: in the one that began; in time in any, unless it listens to one."""
+        return self._thread == threading.get_ident() or (kind == TICK and not self._monitor.listens)
 
     def _between(self, now: float) -> None:
         """Go on with a census, which needs no boundary, and many programs pass one a second; or look at what was found.
@@ -208,7 +213,7 @@ class ProcessWatch:
             self._levels_due = now + (thread_seconds() - cpu) / LEVELS
 
     def _start(self, kind: str, now: float) -> None:
-        self._thread = threading.get_ident()
+        self._thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
         self._ticking = kind == TICK
         self._pace = Pace(began=now)
         self._anchor = self._unit
@@ -455,6 +460,10 @@ class ProcessWatch:
         """
         if self._closed:
             return
+        with self.boundaries.alone():
+            self._close(conclude=conclude)
+
+    def _close(self, *, conclude: bool) -> None:
         self._closed = True
         self._due = self._late = self._glance_due = float("inf")
         try:

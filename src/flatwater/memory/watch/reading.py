@@ -77,8 +77,9 @@ def read_now(
 
 
 def has_returned() -> bool:
-    """Whether the program's main code is over, and Python waits for its threads: called in the main thread."""
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
+    """Whether the program's main code is over, and Python waits for its threads."""
+    main = threading.main_thread().ident or 0
+    frame: FrameType | None = sys._current_frames().get(main)  # noqa: SLF001  (the documented way to another thread's)
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back
     return frame is not None and frame.f_code is SHUTDOWN

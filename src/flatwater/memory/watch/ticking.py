@@ -1,4 +1,7 @@
-"""Calls that come in time, in the main thread of a program and between two of its instructions."""
+"""Calls that come in time, in the main thread of a program and between two of its instructions.
+
+While that waits in one call for others that work, as for a thread to end, they come in a thread of the watch's own.
+"""
 
 import _thread
 import ctypes
@@ -6,13 +9,16 @@ import sys
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, MethodType
 
-from flatwater.memory.probes.bound import process_id, sleep
+from flatwater.memory.probes.bound import monotonic, process_id, sleep
+from flatwater.memory.probes.proc import switches_of
 from flatwater.memory.probes.untraced import hidden
 from flatwater.memory.watch.boundaries import TICK_SECONDS
 from flatwater.memory.watch.guard import Guard
 
 IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
 """Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
+RESTED = 0.5
+"""Seconds for which the main thread has slept all the time, so that it is taken to wait for another one."""
 
 
 def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0) -> None:
@@ -21,12 +27,12 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0) -> None:
     It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
     torch operations can be traced. Not while a module is imported: that grows, and is no step. Not in a trace function
     of the program, nor in a fork that was made between request and call. No debugger or coverage tool of the program
-    sees it.
+    sees it. While the main thread sleeps, which has called this function, `step` is called in another one.
     """
     # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
     # waits makes CPython 3.11 enter a traced function for ever.
     waiting = _thread.allocate_lock()
-    owner = process_id()
+    owner, main = process_id(), _thread.get_ident()
     passed = needed = 1
 
     def call() -> None:
@@ -39,7 +45,8 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0) -> None:
 
     def pass_() -> None:
         nonlocal needed
-        needed = 1 if _busy(sys._getframe()) else step(passed)  # noqa: SLF001  (the only way up the stack)
+        # The documented way to see the frames of the main thread from any other.
+        needed = 1 if _busy(sys._current_frames().get(main)) else step(passed)  # noqa: SLF001
 
     # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
     # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
@@ -51,8 +58,12 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0) -> None:
     def run() -> None:
         nonlocal passed
         sleep(wait)
+        sleeper = _Sleeper(owner)
         while not guard.over:
-            if waiting.acquire(blocking=False) and request(ask, ctypes.py_object(asked)):
+            if not waiting.acquire(blocking=False):
+                if sleeper.rests():
+                    guard.run(pass_)
+            elif request(ask, ctypes.py_object(asked)):
                 waiting.release()  # the queue is full
             passed = needed
             # Waking up is what costs: a program that often gives the interpreter's lock away fights over it until this
@@ -62,7 +73,23 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0) -> None:
     _thread.start_new_thread(run, ())
 
 
-def _busy(frame: FrameType) -> bool:
+class _Sleeper:
+    """The main thread of a process, by what the system tells of it."""
+
+    def __init__(self, pid: int) -> None:
+        """It was not looked at yet."""
+        self._pid = pid
+        self._since, self._switches = monotonic(), -1
+
+    def rests(self) -> bool:
+        """Whether it has slept for so long, and has not once woken up between the looks at it."""
+        switches = switches_of(self._pid)
+        if switches is None or switches != self._switches:
+            self._since, self._switches = monotonic(), -1 if switches is None else switches
+        return monotonic() - self._since >= RESTED
+
+
+def _busy(frame: FrameType | None) -> bool:
     """Whether the program is where no reading may be taken.
 
     Args:
