@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.memory.objects.census import DRAW, FEW, Census, Counting, begin_census, count_, take_census
+from flatwater.memory.objects.census import DRAW, FEW, Census, Counting, begin_census, count_, leave_census, take_census
 from flatwater.memory.objects.children import look
 from flatwater.memory.objects.instances import attributes
 from flatwater.memory.objects.raw import made_in_c
@@ -581,3 +581,21 @@ def test_a_function_has_the_bytes_of_its_cells_and_of_what_it_is_annotated_with(
     objects = [(train.MORE[0],), (400,), (read, *cells), (write, write.__closure__, ("value", int))]
     more = held["train.MORE[*]"].bytes - held["train.FEW[*]"].bytes
     assert more == 10 * sum(16 * ceil(sum(map(sys.getsizeof, parts)) / 16) for parts in objects)
+
+
+def test_a_census_that_is_left_in_the_middle_leaves_the_collector_as_it_was(load: Load) -> None:
+    """As in a fork that the program makes in one thread while it is taken in another."""
+    load("class Kept: ...\nKEPT = [Kept() for _ in range(30)]")
+    counting, told = begin_census(Roots()), list[tuple[bool, bool]]()
+
+    def left(_kind: type) -> bool:
+        if not told:
+            before = gc.isenabled()
+            leave_census()
+            told.append((before, gc.isenabled()))
+        return False
+
+    counting.walking.walk.is_user_class = left
+    assert count_(counting, 60) is not None
+    assert told == [(False, True)]
+    assert gc.isenabled()

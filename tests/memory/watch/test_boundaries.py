@@ -191,3 +191,28 @@ def test_no_boundary_is_lost_or_counted_twice_where_threads_pass_them(monkeypatc
     finally:
         sys.setswitchinterval(before)
     assert {kind: found.counts[kind] for kind in KINDS} == {"step": 2 * each, "episode": each, "update": each}
+
+
+def test_a_look_in_another_thread_is_waited_for_and_one_of_its_own_is_not() -> None:
+    begun, ended, told = threading.Event(), threading.Event(), list[str]()
+
+    def looked(kind: str, _now: float) -> bool:
+        begun.set()
+        if kind == "own":
+            with found.alone():
+                told.append("own")
+        else:
+            told.append("other" if ended.wait(20) else "late")
+        return False
+
+    found = Boundaries(looked)
+    found.step("own")
+    begun.clear()
+    other = threading.Thread(target=found.step, args=("other",))
+    other.start()
+    begun.wait(20)
+    threading.Timer(0.1, ended.set).start()
+    with found.alone(), found.alone():
+        told.append("alone")
+    other.join()
+    assert told == ["own", "other", "alone"]

@@ -134,15 +134,26 @@ def count_(counting: Counting, seconds: float, step: int = 0) -> Census | None:
     return None if census is None else replace(census, seconds=counting.seconds)
 
 
+_stopped: list[bool] = []
+"""While a census is being taken: whether it has stopped the collector."""
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """What the walk allocates must not start a collection, which would free what is to be counted."""
-    collecting = gc.isenabled()
+    _stopped.append(gc.isenabled())
     gc.disable()
     try:
         yield
     finally:
-        if collecting:
+        if _stopped and _stopped.pop():
+            gc.enable()
+
+
+def leave_census() -> None:
+    """Collect again, in a fork that was made while another thread was taking a census: it never ends there."""
+    while _stopped:
+        if _stopped.pop():
             gc.enable()
 
 

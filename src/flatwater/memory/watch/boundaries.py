@@ -44,6 +44,8 @@ class Boundaries:
         """From the kind of one boundary to that of the next."""
         self._looked = looked
         self._looking = threading.Lock()
+        self._looker: int | None = None
+        """The thread that looks."""
         self._counts: dict[str, int] = defaultdict(int)
         self.requests = 0
         self._others = 0
@@ -84,11 +86,14 @@ class Boundaries:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """No thread looks at one meanwhile: one that does so now is waited for, unless it is this one."""
-        waited = self._guard.thread != threading.get_ident() and self._looking.acquire(timeout=ALONE)
+        waited = self._looker != threading.get_ident() and self._looking.acquire(timeout=ALONE)
+        if waited:
+            self._looker = threading.get_ident()
         try:
             yield
         finally:
             if waited:
+                self._looker = None
                 self._looking.release()
 
     def step(self, kind: str, passed: int = 1) -> None:
@@ -99,8 +104,10 @@ class Boundaries:
         self._counts[kind] += passed
         if self._looking.acquire(blocking=False):
             try:
+                self._looker = threading.get_ident()
                 self._guard.run(self._look, kind)
             finally:
+                self._looker = None
                 self._looking.release()
 
     def _look(self, kind: str) -> None:

@@ -15,7 +15,7 @@ from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.judge import CYCLIC, UNEXPLAINED
 from flatwater.memory.diagnose.monitor import Monitor, State
 from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
-from flatwater.memory.objects.census import Census
+from flatwater.memory.objects.census import Census, leave_census
 from flatwater.memory.objects.roots import Roots
 from flatwater.memory.probes.allocator_apart import Allocator
 from flatwater.memory.probes.bound import monotonic, process_seconds, thread_seconds, wall_time
@@ -353,6 +353,10 @@ class ProcessWatch:
         Args:
             alive: whether the program is still in its loop, so that what was found can be weighed for the last time.
         """
+        with self.boundaries.alone():
+            return self._concluded(alive=alive)
+
+    def _concluded(self, *, alive: bool) -> list[Finding]:
         if 0 < 2 * self._late_rows < len(self._rows):  # it frees what it has as it ends, and waits for its threads
             del self._rows[-self._late_rows :]
         elif not alive and self._held() and let_go(self._rows):
@@ -484,5 +488,6 @@ class ProcessWatch:
 
     def abandon(self) -> None:
         """In a forked child: stop at once and write nothing."""
+        leave_census()
         self._spool = None
         self.let_go()
