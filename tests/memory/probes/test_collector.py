@@ -121,6 +121,19 @@ def test_a_single_collection_is_compared_with_the_beginning(listen: Listen) -> N
     assert len(kept) == 20
 
 
+def test_a_collection_before_the_beginning_is_none_and_one_without_a_beginning_tells_nothing(listen: Listen) -> None:
+    """A program that comes to a loop of its own begins anew there."""
+    collector = listen()
+    Cycle(MIB)
+    collect_rested(collector)
+    assert collector.teeth(1) is None
+    collector.mark()
+    assert collector.teeth(1) is None
+    Cycle(MIB)
+    collect_rested(collector)
+    assert collector.teeth(1) is not None
+
+
 def test_young_collections_are_not_read(listen: Listen) -> None:
     read = Counting()
     listen(read)

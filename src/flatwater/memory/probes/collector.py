@@ -92,10 +92,11 @@ class Collector:
         self._callbacks.append(self._callback)
 
     def mark(self) -> None:
-        """Read what is in use now, before any collection: the first one is compared with it."""
+        """Read what is in use now, with which the next collection is compared. Those before are forgotten."""
         self._run(self._mark)
 
     def _mark(self) -> None:
+        self._heard.clear()
         if _is_dear():
             return
         now = self._read()
@@ -135,7 +136,7 @@ class Collector:
         self._due = max(self._due, now + (monotonic() - now) / SHARE)
 
     def teeth(self, fewest: int) -> Teeth | None:
-        """What collections free; None where fewer were seen, or where it takes long to see.
+        """What collections free; None where fewer were seen, nothing is known before one, or it takes long to see.
 
         Args:
             fewest: collections, one at least.
@@ -147,6 +148,9 @@ class Collector:
         if len(heard) < fewest or _is_dear():
             return None
         known = [*self._start, *heard]
+        turns = known[-1].number - known[0].number
+        if turns == 0:
+            return None
         pairs = [(one, two) for one, two in pairwise(known) if two.number == one.number + 1]
         rises = [two.before - one.after for one, two in pairs]
         return Teeth(
@@ -154,7 +158,7 @@ class Collector:
             rise=median(rises) if rises else inf,
             held=median(each.before for each in heard),
             since=self._read() - heard[-1].after,
-            seconds=(known[-1].seconds - known[0].seconds) / (known[-1].number - known[0].number),
+            seconds=(known[-1].seconds - known[0].seconds) / turns,
         )
 
 
