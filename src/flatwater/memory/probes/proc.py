@@ -65,12 +65,12 @@ def has_children() -> bool:
 
 
 def switches_of(pid: int) -> int | None:
-    """How often the main thread of a process has given its core away; None while it has one, or where it has ended."""
+    """How often the main thread of a process has given its core away; None while it has one, or if nothing tells."""
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
-    except OSError:
+        own, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
+    except (OSError, KeyError):  # it has ended; or a system that only looks like Linux
         return None
-    own, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
     return own + forced if lines["State"].split()[0] == "S" else None
 
 
