@@ -13,7 +13,9 @@ from flatwater.memory.diagnose.owners import Owner, all_reached, find_owners, re
 from flatwater.memory.objects.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater.memory.objects.census import Census, begin_census, count_, take_census
 from flatwater.memory.objects.roots import Roots
+from flatwater.memory.thresholds import SHIPPED
 
+OWNING = SHIPPED.owning
 ROOTS = Roots()
 Load = Callable[[str], ModuleType]
 
@@ -84,9 +86,24 @@ def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
     assert owners_of(before, now, much, 10, handles=False)[0].bytes_grown == found.bytes_grown
 
 
-def counted(step: int) -> Census:
+@pytest.mark.parametrize(
+    ("path", "least"),
+    [("parse() in json: self", OWNING.passing_share), ("parse() in train.py: self", OWNING.told_share)],
+)
+def test_what_a_call_of_a_library_reaches_must_have_more_of_the_growth(path: str, least: float) -> None:
+    """It is filled and dropped with each call, and two censuses may see two calls."""
+    roots = Roots(named=((path, [bytes(1000)]),))  # no name of the test's own reaches the list
+    before = counted(0, roots)
+    roots.named[0][1].extend(bytes(1000) for _ in range(20))
+    now = counted(1, roots)
+    grown = find_owners(before, now)[0].bytes_grown
+    assert [owner.path for owner in owners_of(before, now, grown / (1.01 * least), 1, handles=False)] == [path]
+    assert owners_of(before, now, grown / (0.99 * least), 1, handles=False) == []
+
+
+def counted(step: int, roots: Roots = ROOTS) -> Census:
     """A census that comes to each container at the step."""
-    census = count_(begin_census(ROOTS), inf, step)
+    census = count_(begin_census(roots), inf, step)
     assert census is not None
     return census
 

@@ -25,7 +25,7 @@ from flatwater.memory.objects.arrays import figures_of
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.libraries import longer
 from flatwater.memory.objects.raw import full_name, is_a
-from flatwater.memory.objects.roots import Callback, Roots
+from flatwater.memory.objects.roots import Callback, Roots, is_of_library_call
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Series, Slope, drifting, rising_lately, stairs
 from flatwater.memory.thresholds import SHIPPED
@@ -115,7 +115,7 @@ def owners_of(before: Census, now: Census, rate: float, steps: int, *, handles: 
         handles: whether containers of handles are asked for what the others leave.
     """
     grown = rate * steps
-    owners = [each for each in find_owners(before, now) if each.bytes_grown >= OWNING.told_share * grown]
+    owners = [each for each in find_owners(before, now) if each.bytes_grown >= _least_share(each) * grown]
     missing = grown - sum(owner.bytes_grown for owner in owners)
     together = sum(owner.bytes_grown / owner.steps for owner in owners)
     if 0 < CASE.too_large * rate < together:
@@ -123,6 +123,11 @@ def owners_of(before: Census, now: Census, rate: float, steps: int, *, handles: 
     if handles and missing > (1 - OWNING.explained) * grown:
         return [*find_handles(before, now, missing), *owners]
     return owners
+
+
+def _least_share(owner: Owner) -> float:
+    """Part of the growth that an owner must have."""
+    return OWNING.passing_share if is_of_library_call(owner.way[0]) else OWNING.told_share
 
 
 def gained_by_roots(before: Census, now: Census) -> list[tuple[str, int]]:

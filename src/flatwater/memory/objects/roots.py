@@ -219,6 +219,13 @@ def _package(frame: FrameType) -> str:
     return plain(frame.f_globals.get("__name__"), Path(frame.f_code.co_filename).stem).partition(".")[0]
 
 
+def is_of_library_call(path: str) -> bool:
+    """Whether a path begins at a local variable of a library's function: only while that is called is it there."""
+    where, told, _ = path.partition(": ")
+    _, called, place = where.rpartition("() in ")
+    return bool(told and called) and loaded(place) is not None
+
+
 def _waiting(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:
     """Local variables of the user's coroutines that wait. No frame is kept: it would hold them when they have ended."""
     frames = [frame for frame in suspended_frames() if id(frame) not in running]
