@@ -34,8 +34,10 @@ def record_of(*sizes: int) -> Record:
     return record
 
 
-def heard(case: Investigation, step: int, garbage: Garbage | None, record: Record | None = None) -> list[Finding]:
-    """What is said where a search that began at a step has found something."""
+def heard(
+    case: Investigation, step: int, garbage: Garbage | None, record: Record | None = None, *, took: int = 0
+) -> list[Finding]:
+    """What is said where a search that began at a step has found something, so many steps later."""
 
     class Found:
         def garbage(self) -> Garbage | None:
@@ -43,7 +45,7 @@ def heard(case: Investigation, step: int, garbage: Garbage | None, record: Recor
 
     case.search, case.searched = cast("Search", Found()), step
     record = record or record_of(100, 120)
-    return garbage_(case, record, RATE, Growth(step, 200 * MIB, None, RATE, "step"), MIB)
+    return garbage_(case, record, RATE, Growth(step + took, 200 * MIB, None, RATE, "step"), MIB)
 
 
 def test_the_line_of_garbage_is_kept_before_it_is_proven_to_grow() -> None:
@@ -55,6 +57,16 @@ def test_the_line_of_garbage_is_kept_before_it_is_proven_to_grow() -> None:
     assert not wants_garbage(case), "one line is enough"
     (found,) = heard(case, 20, replace(OLD, bytes=40 * MIB, fresh=40 * MIB))
     assert found.made_at == LINE, "of the earlier search"
+
+
+def test_a_search_that_took_longer_than_the_growth_that_is_judged_says_nothing() -> None:
+    """A machine was busy; any garbage at all, as a few kilobytes of imports, was enough for growth of no time."""
+    case, little = Investigation({}), replace(OLD, bytes=4000, fresh=4000)
+    assert heard(case, 10, little, took=10) == []
+    assert not wants_garbage(case)
+    assert not case.clean
+    assert heard(case, 20, OLD, took=2) == []
+    assert wants_garbage(case)
 
 
 def test_garbage_grows_from_the_least_that_was_seen() -> None:

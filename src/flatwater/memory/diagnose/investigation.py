@@ -298,7 +298,9 @@ def garbage_(case: Investigation, record: Record, slope: Slope, growth: Growth, 
     search, before = case.search, case.garbage
     garbage = None if search is None else search.garbage()
     case.search = None
-    until = max(0, slope.span - (growth.step - case.searched))  # the fork took its time, and saw the memory of then
+    until = slope.span - (growth.step - case.searched)  # the fork took its time, and saw the memory of then
+    if garbage is not None and until <= 0:
+        return []  # it took longer than what is judged: the next one tells
     if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * until:
         case.clean = case.suspect is None and not record.fell(case.since, least)
         return []

@@ -37,6 +37,9 @@ CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 class Monitor(Investigator):
     """Watches one process. Call `observe` once a step, in the thread that trains, and `close` at the end."""
 
+    _over: Collection[str] = ()
+    """Owners that do not grow any more as they did, at the end."""
+
     def observe(self, reading: Reading, *, seconds: float = inf, trace: bool = True) -> list[Finding]:
         """Note a reading; a finding is returned once, and again if its verdict has changed.
 
@@ -79,6 +82,7 @@ class Monitor(Investigator):
         """
         if self._last is None:
             return
+        self._over = over
         self._news += slower_at_the_end(self._record, self._last, self._unit)
         self._news += kept_at_the_end(self._record, self._last, self._unit)
         self._may_trace = False
@@ -101,7 +105,7 @@ class Monitor(Investigator):
         self._suspect = (self._case.suspect is not None or self._suspect) and CYCLIC not in self._found
         told = self._open or (self.investigating and not self._unlooked) or self.cleared or over
         if not self._suspect and told:
-            self._news += self._rest_of(self._last, over)
+            self._news += self._rest_of(self._last, self._over)
             self._known()
 
     def conclude(self) -> list[Finding]:
@@ -130,6 +134,8 @@ class Monitor(Investigator):
     def uncollected(self, open_bytes: float, steps: int) -> list[Finding]:
         """Cyclic garbage, if it is most of the bytes that have no cause: it may come and go too fast to make a line.
 
+        Without it, native growth, as far as the record is sure of it.
+
         Args:
             open_bytes: without a cause.
             steps: in which they came.
@@ -140,8 +146,7 @@ class Monitor(Investigator):
         if garbage is not None and garbage.bytes >= DRIFT.least_bytes and garbage.waits(self._record.swing):
             self.waiting = garbage
         found = [] if garbage is None else judged_at_the_end(garbage, self._record, growth, open_bytes, steps)
-        rest = self._rest_of(self._last) if self._suspect and not found else []  # not told in `settle`
-        return self._told_now(found or rest)
+        return self._told_now(found or ([] if self._unlooked else self._rest_of(self._last, self._over)))
 
     def _told_now(self, found: list[Finding]) -> list[Finding]:
         """Put findings into the books, and take them from there."""
