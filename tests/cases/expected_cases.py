@@ -169,6 +169,7 @@ OPENED = frozenset(
         "arrow_tables",
         "attention_cache",
         "bounded_thumbnails",
+        "broken_walls",
         "closed_figures",
         "extracted_pages",
         "graph_views",

@@ -85,7 +85,7 @@ class Rises:
         if asking < self._quick:  # else it would stop the program five times
             asking = _seconds(totals)
         self._asks = asking < self._quick
-        self._most = int(self._seconds / (asking + _seconds(self.leave_out)))
+        self._most = int(self._seconds / _seconds(self.leave_out))
         _set(self._function, self)
         return True
 
