@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from types import ModuleType
 
@@ -582,8 +583,10 @@ def test_items_that_keep_more_one_after_the_other_are_the_owner(load: Load) -> N
         def turn():
             next(unread).words = [f"word {n}" for n in range(1000)]
     """)
+    before = take_census(ROOTS).forget()
     owner = the_owner(program)
     assert (owner.path, owner.kind) == ("train.report[*]", "object")
+    assert find_owners(replace(before, draw=6), take_census(ROOTS)) == [], "other items were drawn"
     assert owner.bytes_grown == pytest.approx(10 * sum(map(sys.getsizeof, (f"word {n}" for n in range(1000)))), rel=0.2)
 
 

@@ -97,9 +97,10 @@ def _gains(
     """Bytes that each owner explains, from the leaves up: children stand after their parents in a census."""
     gained: dict[str, float] = {}
     explained: dict[str, float] = {}
+    alike = before.draw == after.draw
     for path in reversed(list(after.holdings)):
         deeper = sum(explained.get(child, 0) for child in below.get(path, ()))
-        own = _own_growth(before.holdings.get(path), after.holdings[path], growth[path])
+        own = _own_growth(before.holdings.get(path), after.holdings[path], growth[path], alike=alike)
         rest = own - deeper
         if rest >= OWNING.least_bytes and rest > (1 - OWNING.explained) * own:
             gained[path] = rest
@@ -108,17 +109,24 @@ def _gains(
     return gained
 
 
-def _own_growth(before: Holding | None, after: Holding, growth: int) -> float:
+def _own_growth(before: Holding | None, after: Holding, growth: int, *, alike: bool) -> float:
     """The part of the growth that comes from this container's becoming longer.
 
     A container that was not there before did not grow: whoever holds it did. Of several on one path, one may become
     longer after the other, as the pages of a document that are read; or more may have come and each may have become
     longer: only if the second explains most of the growth are they the owners.
+
+    Args:
+        before: as an earlier census saw it, or them.
+        after: as a later one did.
+        growth: bytes below it.
+        alike: whether both censuses drew as many items: their estimates of all items may be compared then.
     """
     if before is None or growth <= 0:
         return 0
     if after.instances <= before.instances:
-        return growth if max(after.length - before.length, after.items - before.items) > 0 else 0
+        longer_items = alike and after.items > before.items
+        return growth if after.length > before.length or longer_items else 0
     if after.length <= before.length:
         return 0
     longer = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)

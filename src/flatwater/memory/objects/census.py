@@ -67,6 +67,8 @@ class Census:
     """The container on each path, or the longest of several. Strong references: `forget` drops them."""
     unread: Mapping[str, int] = field(default_factory=dict)
     """Objects that could not be read, by class and what went wrong: what they hold is not in the holdings."""
+    draw: int = DRAW
+    """Items of a big container that were looked at: estimates of another census are alike if it had as many."""
 
     def forget(self) -> "Census":
         """The numbers alone; nothing of the program is kept alive by them."""
@@ -173,7 +175,8 @@ def _go_on_(counting: Counting, until: float) -> Census | None:
         return None
     holdings, live = _holdings(walking.records.values())
     _take_apart(walking)
-    return Census(holdings, walking.walk.visited, walking.truncated, 0.0, live, dict(walking.walk.unread))
+    walk = walking.walk
+    return Census(holdings, walk.visited, walking.truncated, 0.0, live, dict(walk.unread), walk.draw)
 
 
 def _take_apart(walking: Exploration) -> None:
