@@ -104,7 +104,10 @@ def test_of_what_is_free_at_the_end_of_the_heap_untouched_pages_are_left_out() -
         libc.mallopt(-3, 1 << 25)  # M_MMAP_THRESHOLD: blocks lie in the heap
         libc.malloc.restype = ctypes.c_void_p
         libc.malloc.argtypes = [ctypes.c_size_t]
+        _, end = allocator.main_heap() or (0, 0)
         block = libc.malloc(8 << 20)
+        while block + (8 << 20) <= end:  # a hole of this process's heap had room for it
+            block = libc.malloc(8 << 20)
         clone = Clone()
         ctypes.memset(block, 1, 8 << 20)
         libc.free(ctypes.c_void_p(block))
