@@ -60,9 +60,9 @@ class Investigation:
     """Whether the growth was drifting at one of the looks."""
     length: int = 0
     traced_owner: tuple[tuple[str, ...], Holding] | None = None
-    """The way to the container whose line is looked for, which needs no census, what it was when tracing began, ..."""
+    """The way to the container whose line is looked for, which needs no census, and its holding as tracing began."""
     lengths: Mapping[int, int] = field(default_factory=dict)
-    """... and the length of each that the way leads to then, by id, where it may be several: any may be the one."""
+    """Where the way may lead to several containers: their lengths as tracing began, by id. Any of them may grow."""
     still: int = 0
     """Traced readings in a row at which its line was not known, ..."""
     made: int | None = None
@@ -219,13 +219,13 @@ def _again_(
     containers: Sequence[Any],
     holding: Holding,
 ) -> tuple[list[Finding] | None, bool]:
-    """Findings of the last look, with the line of what was added since to what the first one is; and if for good.
+    """Findings of the last look, with the line of what was added since to the first owner; and whether it is final.
 
     An item may still be filled, by lines that have not run yet: a second one says that the first is whole. What has its
     size from the beginning on is not waited for: an array, a text, a handle.
     """
     first, *others = case.found
-    unseen = 0 if case.lengths else holding.length  # of several one may be new; the only one may be a copy
+    unseen = 0 if case.lengths else holding.length  # among several it is new; else it may be a copy
     for container, length in zip(containers, lengths_of(containers), strict=True):
         before = replace(holding, length=case.lengths.get(id(container), unseen))
         newest = added_since(container, length, before)
@@ -300,7 +300,7 @@ def garbage_(case: Investigation, record: Record, slope: Slope, growth: Growth, 
     case.search = None
     until = slope.span - (growth.step - case.searched)  # the fork took its time, and saw the memory of then
     if garbage is not None and until <= 0:
-        return []  # it took longer than what is judged: the next one tells
+        return []  # the search took longer than the stretch that is judged: wait for the next search
     if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * until:
         case.clean = case.suspect is None and not record.fell(case.since, least)
         return []

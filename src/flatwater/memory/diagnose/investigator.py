@@ -127,7 +127,7 @@ class Investigator:
 
     @property
     def listens(self) -> bool:
-        """Whether something is set up in one thread, which only that one can end."""
+        """Whether a tracer is set up in a thread: only the same thread can end it."""
         return self._following.rises.running or (self._tracer is not None and self._tracer.listens)
 
     @property

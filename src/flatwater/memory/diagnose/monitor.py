@@ -75,7 +75,7 @@ class Monitor(Investigator):
             self.censuses.take(self._last.step)
 
     def settle(self, over: Collection[str] = ()) -> None:
-        """Take what is proven for found, line or not, and wait two seconds for a look under way: no step will come.
+        """Take what is proven for found, line or not, and wait for a look under way (`last_search`): no step will come.
 
         Args:
             over: owners that were found and do not grow any more, at least not as they did.

@@ -228,7 +228,7 @@ def reached(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
 
 
 def all_reached(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
-    """The same of all the newest items on the way, so many at most: any of them may be the one that grows."""
+    """All containers at the end of a way, by way of the newest items, so many at most: any of them may grow."""
     places = [value for path, value in named_roots(roots) if path == way[0]][:1]
     walk = Walk(LEAVES, _is_users, LEAVES)
     for name in way[1:]:

@@ -85,7 +85,7 @@ class Boundaries:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No thread looks at one meanwhile: one that does so now is waited for, unless it is this one."""
+        """No thread looks at a boundary meanwhile: a look under way in another thread is waited for."""
         waited = self._looker != threading.get_ident() and self._looking.acquire(timeout=ALONE)
         if waited:
             self._looker = threading.get_ident()

@@ -183,7 +183,7 @@ class ProcessWatch:
             self._read(now)
 
     def _may_read(self, kind: str) -> bool:
-        """Whether it may be read in this thread: in the one that began; in time in any, unless it listens to one."""
+        """Whether this thread may read: that in which it began; in time any, unless a tracer is set up in another."""
         return self._thread == threading.get_ident() or (kind == TICK and not self._monitor.listens)
 
     def _between(self, now: float) -> None:

@@ -1,6 +1,6 @@
 """Calls that come in time, in the main thread of a program and between two of its instructions.
 
-While that waits in one call for others that work, as for a thread to end, they come in a thread of the watch's own.
+While the main thread waits in a call, as for another thread to end, they come in a thread of the watch's own.
 """
 
 import _thread
@@ -18,7 +18,7 @@ from flatwater.memory.watch.guard import Guard
 IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
 """Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
 RESTED = 0.5
-"""Seconds for which the main thread has slept all the time, so that it is taken to wait for another one."""
+"""Seconds of sleep without a break after which the main thread is taken to wait for another thread."""
 
 
 def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0) -> None:
