@@ -15,6 +15,7 @@ from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.monitor import Monitor
 from flatwater.memory.diagnose.states import State
 from flatwater.memory.objects.roots import Roots
+from flatwater.memory.probes.collector import Teeth
 from flatwater.memory.series.readings import Growth, Reading, Record
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.thresholds import SHIPPED
@@ -112,6 +113,9 @@ def test_a_search_after_a_collection_is_no_proof_that_there_is_no_garbage() -> N
 def test_young_garbage_waits_unless_it_will_come_to_much() -> None:
     assert not YOUNG.waits(0.0)
     assert replace(YOUNG, comes=40 * MIB).waits(0.0)
+    assert YOUNG.waits(0.0, YOUNG.young), "a collection has freed as much, and the memory swings by less than is felt"
+    assert not YOUNG.waits(0.0, YOUNG.young / 3), "what was freed before is another kind of memory"
+    assert not YOUNG.waits(140 * MIB, 140 * MIB)
     assert replace(YOUNG, bytes=5 * MIB, young=5 * MIB, comes=500 * MIB).waits(0.0), "so little does not tell"
 
 
@@ -222,6 +226,19 @@ def test_the_line_is_told_of_a_program_that_ends_while_it_is_traced(monkeypatch:
 
 
 @pytest.mark.usefixtures("_no_collection")
+@pytest.mark.parametrize(("freed", "told"), [(20 * MIB, False), (2 * MIB, True), (None, True)])
+def test_garbage_at_the_end_waits_where_full_collections_free_as_much(freed: int | None, *, told: bool) -> None:
+    monitor = Monitor(Roots(), trace=False)
+    for step in range(1, 12):
+        monitor.observe(reading_of(step))
+    teeth = None if freed is None else Teeth(freed, freed, 100 * MIB, since=9 * MIB, seconds=20.0)
+    found = monitor.uncollected(8 * MIB, 10, teeth)
+    monitor.close()
+    assert [each.owner for each in found] == ([CYCLIC] if told else [])
+    assert (monitor.waiting is None) is told
+
+
+@pytest.mark.usefixtures("_no_collection")
 def test_garbage_is_proven_without_a_line_where_nothing_may_be_traced() -> None:
     monitor = Monitor(Roots(), trace=False)
     told = [found for _, news in states(monitor, 30) for found in news]
@@ -234,3 +251,5 @@ def test_memory_that_was_freed_at_once_fell() -> None:
     assert record.fell(1, 30 * MIB)
     assert not record.fell(1, 31 * MIB)
     assert not record.fell(3, MIB), "before"
+    assert record.fall == 30 * MIB
+    assert record_of(100).fall == 0.0

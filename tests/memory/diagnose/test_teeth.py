@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from flatwater.memory.diagnose.judge import CYCLIC
-from flatwater.memory.diagnose.teeth import are_the_cause, judge_teeth, with_teeth
+from flatwater.memory.diagnose.teeth import are_small, are_the_cause, judge_teeth, with_teeth
 from flatwater.memory.probes.collector import Teeth
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
@@ -34,6 +34,21 @@ FOUND = judge_teeth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=T
 )
 def test_collections_are_the_cause_where_they_free_most_of_what_comes(teeth: Teeth | None, *, cause: bool) -> None:
     assert are_the_cause(teeth) is cause
+
+
+@pytest.mark.parametrize(
+    ("teeth", "waiting", "small"),
+    [
+        (replace(TEETH, freed=59.0 * MIB, rise=62.0 * MIB), 110 * MIB, True),
+        (replace(TEETH, freed=59.0 * MIB, rise=62.0 * MIB), 120 * MIB, False),  # more than two turns bring
+        (replace(TEETH, freed=59.0 * MIB, rise=80.0 * MIB), 50 * MIB, False),  # a quarter of it stays
+        (TEETH, 20 * MIB, False),  # each frees so much that it is felt
+        (replace(TEETH, freed=5.0 * MIB, rise=inf), 5 * MIB, False),
+        (None, 20 * MIB, False),
+    ],
+)
+def test_what_full_collections_free_before_it_is_felt_waits(teeth: Teeth | None, waiting: int, *, small: bool) -> None:
+    assert are_small(teeth, waiting) is small
 
 
 def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:

@@ -57,14 +57,17 @@ class Garbage:
     each: int = 0
     """Bytes for each object of the most frequent class, with what hangs together with it."""
 
-    def waits(self, swing: float) -> bool:
+    def waits(self, swing: float, fall: float = 0.0) -> bool:
         """Whether it is how Python works: most of it is freed soon, before it comes to much, or it is little.
 
         Args:
             swing: bytes between the most and the least that the process had: what comes between two collections, if
                 garbage is much of it.
+            fall: most bytes that were freed at once. Where a collection has freed as much before, the swing says what
+                comes until then; the collector's count falls with each object that is freed, and says too much.
         """
-        comes = max(self.young, min(max(swing, self.comes), WAITING.wave * self.young))
+        comes = max(swing, 0 if 2 * fall >= self.young else self.comes)
+        comes = max(self.young, min(comes, WAITING.wave * self.young))
         soon = 2 * self.young > self.bytes and comes < WAITING.felt
         return soon or (self.collecting and self.bytes < WAITING.little)
 

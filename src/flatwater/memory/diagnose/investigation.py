@@ -311,7 +311,7 @@ def garbage_(case: Investigation, record: Record, slope: Slope, growth: Growth, 
     if before is None or garbage.bytes < before[1]:
         case.garbage = case.searched, garbage.bytes
         return []
-    grown, waits = garbage.bytes - before[1], garbage.waits(record.swing)
+    grown, waits = garbage.bytes - before[1], garbage.waits(record.swing, record.fall)
     grows = grown >= CASE.garbage * slope.per_step * (case.searched - before[0])
     if not (grows or waits or record.fell(case.since, least)):
         case.suspect = None  # it lies there
@@ -321,17 +321,15 @@ def garbage_(case: Investigation, record: Record, slope: Slope, growth: Growth, 
 
 
 def judged_at_the_end(garbage: Garbage, record: Record, growth: Growth, open_bytes: float, steps: int) -> list[Finding]:
-    """The finding of garbage that is most of the bytes that have no cause; none where it only waits its turn.
+    """The finding of garbage that is most of the bytes that have no cause, and does not only wait its turn.
 
     Args:
-        garbage: that waits for a collection.
+        garbage: that a collection would free.
         record: of the process.
         growth: of the process.
         open_bytes: without a cause.
         steps: in which they came.
     """
-    if garbage.waits(record.swing) or garbage.bytes < CASE.garbage * open_bytes:
-        return []
     rate = max(garbage.bytes / steps, recent_slope(record.unaccounted).per_step)  # it may have come late
     found = judge_garbage(garbage, rate, Slope(rate, rate, rate), growth)
     return [replace(found, share=min(1.0, garbage.bytes / open_bytes))]

@@ -73,7 +73,7 @@ class Investigator:
         self._tracer = Tracer(roots.packages) if trace else None
         self._following = Following(roots.packages, allowed=trace)
         self.waiting: Garbage | None = None
-        """What the next collection of young objects frees, where that was asked for: no finding."""
+        """What a collection frees before it is felt, where that was asked for: no finding."""
         self._record = Record()
         self._last: Reading | None = None
         self.censuses = Censuses(roots, self._counted)

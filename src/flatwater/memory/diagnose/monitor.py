@@ -9,6 +9,7 @@ from collections.abc import Collection
 from math import inf
 
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.garbage import Garbage
 from flatwater.memory.diagnose.handles import find_handles
 from flatwater.memory.diagnose.investigation import (
     Investigation,
@@ -23,8 +24,10 @@ from flatwater.memory.diagnose.investigator import Investigator
 from flatwater.memory.diagnose.judge import CYCLIC
 from flatwater.memory.diagnose.numbers import kept_at_the_end, read_numbers, slower_at_the_end
 from flatwater.memory.diagnose.states import State
+from flatwater.memory.diagnose.teeth import are_small
 from flatwater.memory.objects.census import Census
 from flatwater.memory.probes.bound import process_seconds
+from flatwater.memory.probes.collector import Teeth
 from flatwater.memory.series.readings import Reading, recent_slope
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.thresholds import SHIPPED
@@ -131,7 +134,7 @@ class Monitor(Investigator):
         self.censuses.seconds = inf
         return None if self._last is None else self.censuses.take(self._last.step)
 
-    def uncollected(self, open_bytes: float, steps: int) -> list[Finding]:
+    def uncollected(self, open_bytes: float, steps: int, teeth: Teeth | None = None) -> list[Finding]:
         """Cyclic garbage, if it is most of the bytes that have no cause: it may come and go too fast to make a line.
 
         Without it, native growth, as far as the record is sure of it.
@@ -139,14 +142,22 @@ class Monitor(Investigator):
         Args:
             open_bytes: without a cause.
             steps: in which they came.
+            teeth: what full collections free, where some were seen.
         """
-        if self._last is None or steps <= 0:
+        if self._last is None or steps <= 0 or open_bytes <= 0:
             return []
         garbage, growth = garbage_now(self._lines, self._roots, self._tracer, self._last.step), self._growth(self._last)
-        if garbage is not None and garbage.bytes >= DRIFT.least_bytes and garbage.waits(self._record.swing):
-            self.waiting = garbage
-        found = [] if garbage is None else judged_at_the_end(garbage, self._record, growth, open_bytes, steps)
-        return self._told_now(found or ([] if self._unlooked else self._rest_of(self._last, self._over)))
+        mostly, found = garbage is not None and garbage.bytes >= CASE.garbage * open_bytes, list[Finding]()
+        if garbage is not None and self._waits(garbage, teeth):
+            self.waiting = garbage if garbage.bytes >= DRIFT.least_bytes else None
+        elif garbage is not None and mostly:
+            found = judged_at_the_end(garbage, self._record, growth, open_bytes, steps)
+        asks = not (found or mostly or self._unlooked)
+        return self._told_now(self._rest_of(self._last, self._over) if asks else found)
+
+    def _waits(self, garbage: Garbage, teeth: Teeth | None) -> bool:
+        """Whether the garbage is how Python works: it is freed before it is felt."""
+        return garbage.waits(self._record.swing, self._record.fall) or are_small(teeth, garbage.bytes)
 
     def _told_now(self, found: list[Finding]) -> list[Finding]:
         """Put findings into the books, and take them from there."""

@@ -30,6 +30,18 @@ def are_the_cause(teeth: Teeth | None) -> bool:
     return teeth.freed >= max(least, COLLECTING.mostly * teeth.rise)
 
 
+def are_small(teeth: Teeth | None, waiting: int) -> bool:
+    """Whether collections free most of what comes before it is felt, so that what waits is how Python works.
+
+    Args:
+        teeth: of the process; none where no full collection was seen.
+        waiting: bytes of garbage, which may be those of more than one turn, as each is longer than the one before.
+    """
+    if teeth is None or teeth.freed < COLLECTING.mostly * teeth.rise:
+        return False
+    return teeth.freed < COLLECTING.felt and waiting <= COLLECTING.late * teeth.freed
+
+
 def judge_teeth(rate: Slope, growth: Growth, *, collecting: bool) -> Finding:
     """The verdict on memory that collections free, where no fork has seen the garbage.
 

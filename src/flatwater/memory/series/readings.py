@@ -117,6 +117,11 @@ class Record:
         """Bytes between the most and the least that nothing accounts for."""
         return max(self.unaccounted.values) - min(self.unaccounted.values)
 
+    @property
+    def fall(self) -> float:
+        """Most bytes that nothing accounts for and that were freed between two readings."""
+        return max((one - two for one, two in pairwise(self.unaccounted.values)), default=0.0)
+
     def fell(self, since: int, least: float) -> bool:
         """Whether so many bytes that nothing accounts for were freed between two readings since a step."""
         series = self.unaccounted

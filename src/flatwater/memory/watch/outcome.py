@@ -210,8 +210,9 @@ def outcome_of(
 
 def _soon(waiting: Garbage) -> str:
     """A sentence on garbage that is how Python works."""
-    young = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
-    return f"{young}: its next collection of young objects frees them"
+    which = "collection of young objects" if 2 * waiting.young > waiting.bytes else "full collection"
+    waits = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
+    return f"{waits}: its next {which} frees them"
 
 
 def _again(path: str) -> str:

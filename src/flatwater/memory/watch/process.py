@@ -404,8 +404,10 @@ class ProcessWatch:
         if outcome is None:
             return []
         steps = self._rows[-1].reading.step - settled(self._rows)[0].reading.step
-        causes = self._monitor.uncollected(outcome.bytes, steps) if outcome.next else []
-        causes = causes or self._collected(known, growing=bool(outcome.next))
+        causes = self._monitor.uncollected(outcome.bytes, steps, self._teeth()) if outcome.next else []
+        waiting = 0 if self._monitor.waiting is None else self._monitor.waiting.bytes
+        growing = bool(outcome.next) and outcome.bytes - waiting >= ENDING.open_bytes
+        causes = causes or self._collected(known, growing=growing)
         causes = causes or (self._monitor.unproven(outcome.bytes) if outcome.next else [])
         if not causes and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
             causes = self._monitor.behind_handles(outcome.bytes)
