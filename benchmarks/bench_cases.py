@@ -55,6 +55,8 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="append what was said of each seen program that failed")
     parser.add_argument("--keep", type=Path, help="folder for the JSON of each run, for bench_thresholds.py")
     given = parser.parse_args()
+    if given.keep:
+        given.keep.mkdir(parents=True, exist_ok=True)
     seen, unseen = halves()
     names = given.names or [*((*seen, *sorted(OPENED)) if given.seen else ()), *(unseen if given.unseen else ())]
     totals: Counter[str] = Counter()

@@ -227,10 +227,17 @@ def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: i
     assert True not in traced
 
 
-@pytest.mark.parametrize("period", [1, 6])
-def test_an_item_that_is_being_filled_has_the_line_that_fills_it(user: Any, period: int) -> None:
-    """A second one says that it is whole; where none comes in time, a line is better than none."""
-    traced, function = [], {1: "fill", 6: "begin"}[period]
+@pytest.mark.parametrize(
+    ("period", "each", "function"),
+    [(1, 0, "fill"), (6, 0, "begin"), (12, MIB, "fill")],
+    ids=["soon", "nothing is made", "slowly"],
+)
+def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
+    user: Any, monkeypatch: pytest.MonkeyPatch, period: int, each: int, function: str
+) -> None:
+    """A second one says that it is whole; where none comes, and nothing is made, a line is better than none."""
+    traced, made = [], count(0, each)
+    monkeypatch.setattr(Tracer, "made", property(lambda _: next(made)))
     monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.tracing))
     user.begin()
 

@@ -192,8 +192,10 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     if case.traced_owner is None or not case.found:
         return False
     way, holding = case.traced_owner
-    told, whole = _again_(case, tracer, all_reached(roots, way, ASKED), holding)
-    builds = _builds(case, tracer) and told is None and SEVERAL not in way  # the one that grows may be out of sight
+    containers = all_reached(roots, way, ASKED)
+    told, whole = _again_(case, tracer, containers, holding)
+    seen = SEVERAL not in way or len(containers) == 1  # of several, the one that grows may be out of sight
+    builds = _builds(case, tracer) and seen and not whole
     case.still = 0 if whole else case.still + (not builds)
     waits = not whole and case.still <= CASE.still
     if waits:
