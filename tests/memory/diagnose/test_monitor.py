@@ -266,7 +266,7 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     told = watch(monitor, leaking(user), 10)
     case = Investigation({}, found=[finding for found in told.values() for finding in found])
     assert [finding.owner for finding in case.found] == ["train.HISTORY"]
-    case.traced_owner = ("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"]
+    case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     made = count(0, each)
     monkeypatch.setattr(Tracer, "made", property(lambda _: next(made)))
     waited = 0
@@ -293,6 +293,20 @@ def test_of_several_containers_in_one_place_the_line_of_the_one_that_grows_is_fo
     assert found.made_at is not None
     assert found.made_at.function == "act"
     assert True not in counted
+
+
+def test_of_containers_that_grow_together_each_has_its_line(user: Any, monitor: Monitor) -> None:
+    """Which of them has most bytes may be another one at each look."""
+
+    def step(number: int) -> Reading:
+        user.keep(2)
+        user.keep_below(2)
+        return grown(number, 4 * number)
+
+    told = watch(monitor, step, 30)
+    (at,) = told
+    assert {found.owner for found in told[at]} == {"train.HISTORY", "train.BELOW['values'][*]"}
+    assert [found.made_at and found.made_at.function for found in told[at]] == ["act", "act"]
 
 
 def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monitor: Monitor) -> None:

@@ -59,10 +59,11 @@ class Investigation:
     proven: bool = False
     """Whether the growth was drifting at one of the looks."""
     length: int = 0
-    traced_owner: tuple[tuple[str, ...], Holding] | None = None
-    """The way to the container whose line is looked for, which needs no census, and its holding as tracing began."""
+    sought: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
+    """By owner, the foremost first: the way to a container whose line is looked for, which needs no census, and its
+    holding as tracing began."""
     lengths: Mapping[int, int] = field(default_factory=dict)
-    """Where the way may lead to several containers: their lengths as tracing began, by id. Any of them may grow."""
+    """Where such a way may lead to several containers: their lengths then, by id. Any of them may grow."""
     still: int = 0
     """Traced readings in a row at which its line was not known, ..."""
     made: int | None = None
@@ -138,13 +139,14 @@ def gained_by_roots(before: Census, now: Census) -> list[tuple[str, int]]:
     return sorted(grown, key=lambda each: -each[1])
 
 
-def remember_(case: Investigation, first: Owner) -> None:
-    """Note what the foremost owner was at this look, and how it is reached."""
+def remember_(case: Investigation, owners: Sequence[Owner]) -> None:
+    """Note what the foremost owner was at this look, and how all are reached."""
+    first = owners[0]
     case.grew, case.length = first.length != case.length, first.length
     case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
     case.hidden = any(type(item) is Callback for item in first.newest)
-    if first.kind in FOLLOWED:
-        case.traced_owner = first.way, first.holding
+    reached = [owner for owner in owners[: OWNING.told] if owner.kind in FOLLOWED]
+    case.sought = {owner.path: (owner.way, owner.holding) for owner in reached} if first.kind in FOLLOWED else {}
 
 
 def line_of_(case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]) -> Made | None:
@@ -178,30 +180,37 @@ def recounted(found: Finding, census: Census) -> Finding:
 
 
 def measure_(case: Investigation, roots: Roots) -> None:
-    """Note how long the containers are whose line is looked for, as tracing begins."""
-    way = () if case.traced_owner is None else case.traced_owner[0]
-    containers = all_reached(roots, way, ASKED) if SEVERAL in way else []
+    """Note how long the containers are whose lines are looked for, as tracing begins."""
+    ways = [way for way, _ in case.sought.values() if SEVERAL in way]
+    containers = [each for way in ways for each in all_reached(roots, way, ASKED)]
     case.lengths = dict(zip(map(id, containers), lengths_of(containers), strict=True))
 
 
 def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
-    """Whether allocations are to stay traced for the line of a container that was found to grow.
+    """Whether allocations are to stay traced for the line of the foremost container that was found to grow.
 
     No census is needed for it: `retold` has the findings as soon as the line is known.
     """
-    if case.traced_owner is None or not case.found:
+    found, foremost = {each.owner: each for each in case.found}, next(iter(case.sought), "")
+    if foremost not in found:
         return False
-    way, holding = case.traced_owner
+    way = case.sought[foremost][0]
     containers = all_reached(roots, way, ASKED)
-    told, whole = _again_(case, tracer, containers, holding)
+    made, whole = _made_(case, tracer, found[foremost], containers)
     seen = SEVERAL not in way or len(containers) == 1  # of several, the one that grows may be out of sight
     builds = _builds(case, tracer) and seen and not whole
     case.still = 0 if whole else case.still + (not builds)
     waits = not whole and case.still <= CASE.still
-    if waits:
-        case.found = told or case.found
-    else:
-        case.retold, case.still, case.traced_owner = told, 0, None
+    if made is not None:
+        found[foremost] = replace(found[foremost], made_at=made)
+        others = [] if waits else [owner for owner in case.sought if owner in found and found[owner].made_at is None]
+        for owner in others:
+            made, _ = _made_(case, tracer, found[owner], all_reached(roots, case.sought[owner][0], ASKED))
+            found[owner] = replace(found[owner], made_at=made)
+        case.found = [*found.values()]
+        case.retold = None if waits else case.found
+    if not waits:
+        case.still, case.sought = 0, {}
     return waits
 
 
@@ -215,31 +224,28 @@ def _builds(case: Investigation, tracer: Tracer | None) -> bool:
     return builds
 
 
-def _again_(
-    case: Investigation,
-    tracer: Tracer | None,
-    containers: Sequence[Any],
-    holding: Holding,
-) -> tuple[list[Finding] | None, bool]:
-    """Findings of the last look, with the line of what was added since to the first owner; and whether it is final.
+def _made_(
+    case: Investigation, tracer: Tracer | None, found: Finding, containers: Sequence[Any]
+) -> tuple[Made | None, bool]:
+    """The line of what was added to an owner since tracing began; and whether it is final.
 
     An item may still be filled, by lines that have not run yet: a second one says that the first is whole. What has its
     size from the beginning on is not waited for: an array, a text, a handle.
     """
-    first, *others = case.found
-    unseen = 0 if case.lengths else holding.length  # among several it is new; else it may be a copy
+    way, holding = case.sought[found.owner]
+    unseen = 0 if SEVERAL in way else holding.length  # among several it is new; else it may be a copy
     for container, length in zip(containers, lengths_of(containers), strict=True):
         before = replace(holding, length=case.lengths.get(id(container), unseen))
         newest = added_since(container, length, before)
         if not newest:
             continue
-        case.length = length
-        handles = handles_below(newest) if first.outside else ()
-        made = line_of_(case, tracer, first.owner, handles or newest)
+        if found.owner == case.found[0].owner:
+            case.length = length
+        handles = handles_below(newest) if found.outside else ()
+        made = line_of_(case, tracer, found.owner, handles or newest)
         if made is not None:
             sized = bool(handles) or is_a(newest[-1], str, bytes) or figures_of(newest[-1]) is not None
-            whole = sized or holding.kind not in ITEMISED or case.length > before.length + 1
-            return [replace(first, made_at=made), *others], whole
+            return made, sized or holding.kind not in ITEMISED or length > before.length + 1
     return None, False
 
 

@@ -255,7 +255,7 @@ class Investigator:
         case.traced += case.grew  # nothing was made in the others
         case.found, case.held, case.made, case.built = case.seen, 0, None, 0
         measure_(case, self.censuses.roots)
-        uncounted = wants_garbage(case) or case.traced_owner is not None  # no census is needed for it
+        uncounted = wants_garbage(case) or bool(case.sought)  # no census is needed for it
         quick = uncounted or self.censuses.took <= CASE.longest_traced
         if not quick or self._tracer is None or not self._traceable(reading):
             return Event.REFUSED
@@ -345,7 +345,7 @@ class Investigator:
         steps = taken[0] - case.since
         owners = owners_of(case.before, taken[1], slope.per_step, steps, handles=case.handles)
         if owners and case is not self._first:
-            remember_(case, owners[0])
+            remember_(case, owners)
             self.levels.follow(owners, growth.resident)
         return judged_(case, self._tracer, owners, growth=growth, drift=slope)
 
