@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Search
-from flatwater.memory.diagnose.investigation import Investigation, waits_
+from flatwater.memory.diagnose.investigation import Investigation, measure_, waits_
 from flatwater.memory.diagnose.lines import Tracer
 from flatwater.memory.diagnose.monitor import Monitor, State
 from flatwater.memory.objects.census import Censuses, take_census
@@ -229,7 +229,7 @@ def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: i
 
 @pytest.mark.parametrize(
     ("period", "each", "function"),
-    [(1, 0, "fill"), (6, 0, "begin"), (12, MIB, "fill")],
+    [(1, 0, "fill"), (6, 0, "begin"), (6, MIB, "fill")],
     ids=["soon", "nothing is made", "slowly"],
 )
 def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
@@ -273,6 +273,22 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     while waits_(case, Tracer(), Roots()):
         waited += 1
     assert waited == readings
+
+
+def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, monitor: Monitor) -> None:
+    """A census in slices is older than the trace: it asked for the same objects at each reading, in vain."""
+    told = watch(monitor, leaking(user), 10)
+    case = Investigation({}, found=[finding for found in told.values() for finding in found])
+    case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    user.keep(1)
+    asked: list[Any] = []
+    tracer = cast("Tracer", SimpleNamespace(made=0, where=asked.append))
+    measure_(case, Roots())
+    assert waits_(case, tracer, Roots())
+    assert asked == []
+    user.keep(1)
+    assert waits_(case, tracer, Roots())
+    assert len(asked) == 1
 
 
 def test_of_several_containers_in_one_place_the_line_of_the_one_that_grows_is_found(

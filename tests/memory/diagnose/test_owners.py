@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from flatwater.memory.diagnose.investigation import owners_of
 from flatwater.memory.diagnose.owners import Owner, all_reached, find_owners, reached
 from flatwater.memory.objects.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater.memory.objects.census import Census, begin_census, count_, take_census
-from flatwater.memory.objects.roots import Roots
+from flatwater.memory.objects.roots import Roots, user_modules
 from flatwater.memory.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
@@ -608,6 +609,26 @@ def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:
     assert reached(roots, ("gone", "[*]")) is None
     kept += [Sinks({"b": [number]}) for number in range(3)]
     assert all_reached(roots, way, 2) == [[1], [2]]
+
+
+def test_a_way_asks_once_which_modules_are_the_users(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes milliseconds, and several times as many while allocations are traced."""
+    program = load("""
+    class Page:
+        def __init__(self, n):
+            self.words = [n]
+    pages = [Page(n) for n in range(5)]
+    """)
+    asked: list[Roots] = []
+
+    def counted(roots: Roots) -> dict[str, dict[str, Any]]:
+        asked.append(roots)
+        return user_modules(roots)
+
+    monkeypatch.setattr("flatwater.memory.diagnose.owners.user_modules", counted)
+    found = all_reached(Roots(), ("train.pages", "[*]", ".words"), 64)
+    assert found == [page.words for page in program.pages]
+    assert len(asked) == 1
 
 
 def test_a_table_that_is_replaced_by_a_larger_one_is_told_by_the_name_of_the_table() -> None:

@@ -8,6 +8,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable
+from itertools import count
 from math import ceil
 from types import ModuleType
 
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flatwater.memory.objects import census, walk
 from flatwater.memory.objects.census import DRAW, FEW, Census, Counting, begin_census, count_, leave_census, take_census
 from flatwater.memory.objects.children import look
 from flatwater.memory.objects.instances import attributes
@@ -386,6 +388,17 @@ def test_in_slices_it_counts_what_it_counts_at_once(load: Load) -> None:
     mine = {path: held for path, held in whole.holdings.items() if path.startswith("train.")}
     assert mine
     assert {path: census.holdings[path] for path in mine} == mine
+
+
+def test_a_slice_is_as_long_on_a_busy_machine(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has CPU seconds: while others run, the clock goes on, and a census in slices would never end."""
+    load(TREE)
+    for module in (census, walk):
+        clock = count(0.0, 100.0)
+        monkeypatch.setattr(module, "monotonic", lambda clock=clock: next(clock), raising=False)
+    whole = count_(begin_census(ROOTS), 50.0)
+    assert whole is not None
+    assert whole.seconds == 100.0, "for which the program stood still"
 
 
 def test_between_slices_no_array_is_kept_and_no_list_for_long(load: Load) -> None:

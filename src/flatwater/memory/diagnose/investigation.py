@@ -63,7 +63,7 @@ class Investigation:
     """By owner, the foremost first: the way to a container whose line is looked for, which needs no census, and its
     holding as tracing began."""
     lengths: Mapping[int, int] = field(default_factory=dict)
-    """Where such a way may lead to several containers: their lengths then, by id. Any of them may grow."""
+    """Their lengths then, by id; where a way may lead to several, any of them may grow. A census in slices is older."""
     still: int = 0
     """Traced readings in a row at which its line was not known, ..."""
     made: int | None = None
@@ -181,8 +181,7 @@ def recounted(found: Finding, census: Census) -> Finding:
 
 def measure_(case: Investigation, roots: Roots) -> None:
     """Note how long the containers are whose lines are looked for, as tracing begins."""
-    ways = [way for way, _ in case.sought.values() if SEVERAL in way]
-    containers = [each for way in ways for each in all_reached(roots, way, ASKED)]
+    containers = [each for way, _ in case.sought.values() for each in all_reached(roots, way, ASKED)]
     case.lengths = dict(zip(map(id, containers), lengths_of(containers), strict=True))
 
 
@@ -197,7 +196,7 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     way = case.sought[foremost][0]
     containers = all_reached(roots, way, ASKED)
     made, whole = _made_(case, tracer, found[foremost], containers)
-    seen = SEVERAL not in way or len(containers) == 1  # of several, the one that grows may be out of sight
+    seen = SEVERAL not in way or len(containers) < ASKED  # of so many, the one that grows may be out of sight
     builds = _builds(case, tracer) and seen and not whole
     case.still = 0 if whole else case.still + (not builds)
     waits = not whole and case.still <= CASE.still

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from flatwater.memory.diagnose.rules import Rule, rule_of
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.children import look
 from flatwater.memory.objects.raw import full_name, loaded, name_of, plain
-from flatwater.memory.objects.roots import Roots, named_roots, spoken_name, user_modules
+from flatwater.memory.objects.roots import Roots, spoken_name, tiers, user_modules
 from flatwater.memory.objects.view import Walk
 from flatwater.memory.thresholds import SHIPPED
 
@@ -229,8 +230,11 @@ def reached(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
 
 def all_reached(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
     """All containers at the end of a way, by way of the newest items, so many at most: any of them may grow."""
-    places = [value for path, value in named_roots(roots) if path == way[0]][:1]
-    walk = Walk(LEAVES, _is_users, LEAVES)
+    modules = user_modules(roots)
+    # Not all roots: tasks and coroutines are looked for in the whole heap.
+    named = (value for tier in tiers(roots, modules) for path, value in tier if path == way[0])
+    places = list(islice(named, 1))
+    walk = Walk(LEAVES, lambda cls: full_name(cls)[0] in modules, LEAVES)
     for name in way[1:]:
         after: list[Any] = []
         for place in places:

@@ -123,13 +123,14 @@ def count_(counting: Counting, seconds: float, step: int = 0) -> Census | None:
 
     Args:
         counting: from `begin_census`.
-        seconds: for which the program stands still; a single container, or graph, is not interrupted.
+        seconds: CPU seconds of this thread, for which the program stands still, and longer on a busy machine, as does
+            all that it does itself; a single container, or graph, is not interrupted.
         step: of the program, now.
     """
     began = monotonic()
     with _uncollected():
         counting.walking.step = step
-        census = _go_on_(counting, began + seconds)
+        census = _go_on_(counting, thread_seconds() + seconds)
         if census is None:
             rest_(counting.walking)
     counting.seconds += monotonic() - began
@@ -201,7 +202,7 @@ def _add_up_(counting: Counting, walking: Exploration, until: float) -> bool:
             elif holder >= 0:
                 sizes[holder] += sizes[at]
         counting.added += end - first
-        if monotonic() >= until:
+        if thread_seconds() >= until:
             return counting.added == len(sizes)
     return True
 
@@ -220,7 +221,7 @@ def _hand_down_(counting: Counting, walking: Exploration, until: float) -> bool:
             if not mark & FOLDED:
                 walking.places[at].bytes += sizes[at] * scale
         counting.handed = end
-        if monotonic() >= until:
+        if thread_seconds() >= until:
             return end == len(sizes)
     return True
 
@@ -259,7 +260,7 @@ class Censuses:
             counted: is told of each.
         """
         self.seconds = 0.0
-        """What a slice may still take at this step."""
+        """CPU seconds that a slice may still take at this step."""
         self.took = 0.0
         """CPU seconds of the last one, all slices together: on a busy machine it stands still for longer."""
         self.spent = 0.0

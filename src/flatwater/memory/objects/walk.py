@@ -22,7 +22,7 @@ from flatwater.memory.objects.children import ATOMS, LONG_TEXT, look
 from flatwater.memory.objects.raw import full_name, mro
 from flatwater.memory.objects.roots import Roots, tiers, user_modules
 from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk, allotted
-from flatwater.memory.probes.bound import monotonic
+from flatwater.memory.probes.bound import thread_seconds
 
 DEEP = 12
 """Hops from the root after which paths get no longer: a chain of cells, not a place with a name."""
@@ -167,7 +167,7 @@ def explore(roots: Roots, *, draw: int, most: int) -> Exploration:
 
 
 def explore_(walking: Exploration, until: float) -> bool:
-    """Go on until a time of `monotonic`, or to the end. Returns whether it has ended."""
+    """Go on until a time of `thread_seconds`, or to the end. Returns whether it has ended."""
     while _open_(walking, until):
         if walking.groups and not walking.truncated:
             _begin_group_(walking, walking.groups.popleft())
@@ -222,7 +222,7 @@ def _open_(walking: Exploration, until: float) -> bool:
                 if inside.drawn:
                     walking.samples[at] = Sample(len(inside.drawn) // inside.each, inside.of)
                     _offer_drawn_(walking, at, inside.drawn)
-        if monotonic() >= until:
+        if thread_seconds() >= until:
             return len(sizes) == len(objects)
     return True
 

@@ -24,7 +24,7 @@ CREDIT, DEEP_SHARE = 6.0, 1 / 200
 COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
 """The share while a census is under way, so that it comes to its end, and while growth is proven and has no owner."""
 SLICE, SLICE_SHARE = 0.05, 1 / 5
-"""Seconds of a census in one piece, or this part of the time between two boundaries, where those are rare."""
+"""CPU seconds of a census in one piece, or this part of the time between two boundaries, where those are rare."""
 TRACED = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
 INVESTIGATING = 0.06
@@ -103,7 +103,7 @@ def put_off_(
 
 
 def slice_of(pace: Pace, now: float, boundaries: int) -> float:
-    """Seconds that a census may hold the program up at one boundary.
+    """CPU seconds that a census may hold the program up at one boundary.
 
     Args:
         pace: of the watch.
