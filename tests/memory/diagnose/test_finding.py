@@ -154,8 +154,11 @@ def test_no_line_is_longer_than_99_columns(owner: str, holders: list[str]) -> No
 
 
 def test_json_keeps_everything() -> None:
-    for finding in (LEAK, FILLING, replace(LEAK, made_at=None)):
+    several = replace(LEAK, owner="train.BOOK", parts=("train.BOOK['losses']", "train.BOOK['values']"))
+    for finding in (LEAK, FILLING, several, replace(LEAK, made_at=None)):
         assert Finding.from_json(finding.to_json()) == finding
+    earlier = {name: value for name, value in LEAK.to_json().items() if name != "parts"}
+    assert Finding.from_json(earlier) == LEAK, "runs of versions before have none"
     assert LEAK.to_json()["made_at"] == {
         "file": "/home/ada/train.py",
         "line": 31,

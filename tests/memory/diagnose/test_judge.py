@@ -1,6 +1,7 @@
 """From owners and numbers to verdicts, plateaus and the step at which the limit is reached."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -199,6 +200,71 @@ def test_arrays_of_one_buffer_are_one_finding_with_one_end() -> None:
     assert (buffer.owner, buffer.plateau_bytes) == ("main() in train.py: replay", 400 * MIB)
     assert buffer.bytes_per_step == sum(part.bytes_per_step for part in parts[:2])
     assert "frames, actions" in buffer.what
+    assert buffer.parts == tuple(paths[:2])
+
+
+def handlers(path: str, **changes: Any) -> Finding:
+    """A list somewhere in `train.EVENTS` that leaks functions made at one line."""
+    holders = ("train.py, global EVENTS", f"entry {path!r} of dict of 3", "list of 30", "closure of _handler")
+    owner = replace(LIST, path=f"train.EVENTS{path}", holders=holders, what="30 × closure of _handler")
+    return replace(judge_owner(owner, MADE, steps=2, growth=growth(), drift=DRIFT), share=0.25, **changes)
+
+
+def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
+    parts = [handlers("['get']['values'][*]"), handlers("['put.a']"), handlers("['get']['names']", bytes_per_step=MIB)]
+    (told,) = together(parts)
+    assert told.owner == "train.EVENTS"
+    assert told.parts == tuple(part.owner for part in parts)
+    assert told.holders == ("train.py, global EVENTS",)
+    assert (
+        told.what
+        == "30 × closure of _handler, in ['get']['values'][*]; the same line fills ['put.a'], ['get']['names']"
+    )
+    assert (told.verdict, told.made_at, told.advice) == ("leak", MADE, parts[0].advice)
+    assert (told.count, told.share, told.bytes_per_step) == (90, 0.75, 21 * MIB)
+    assert told.interval == tuple(sum(ends) for ends in zip(*(part.interval for part in parts), strict=True))
+
+
+def test_the_holder_of_what_is_told_as_one_is_the_nearest() -> None:
+    (told,) = together([handlers(".layers[*].keys"), handlers(".layers[*].values")])
+    assert told.owner == "train.EVENTS.layers[*]"
+    assert told.what.endswith("in keys; the same line fills values")
+    (told,) = together([handlers("['kept']"), handlers("['keys']")])
+    assert told.owner == "train.EVENTS", "names that begin alike are no holder"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"made_at": None},
+        {"made_at": replace(MADE, line=32)},
+        {"verdict": "cache"},
+        {"outside": True},
+        {"advice": "Call `reset()`."},
+        {"holders": ("train.py, global EVENTS", "list of 30", "str")},
+        {"owner": "train.OTHERS", "holders": ("train.py, global OTHERS", "list of 30", "closure of _handler")},
+        {"owner": "train.EVENTS['get'][*].names"},
+    ],
+    ids=[
+        "no line",
+        "another line",
+        "another verdict",
+        "outside",
+        "other advice",
+        "another kind",
+        "another root",
+        "nested",
+    ],
+)
+def test_other_leaks_stay_findings_of_their_own(changes: dict[str, Any]) -> None:
+    parts = [handlers("['get']"), handlers("['put']", **changes)]
+    assert together(parts) == parts
+    assert together(parts[::-1]) == parts[::-1]
+
+
+def test_leaks_without_a_line_are_not_told_as_one() -> None:
+    parts = [handlers("['get']", made_at=None), handlers("['put']", made_at=None)]
+    assert together(parts) == parts
 
 
 def test_without_a_limit_there_is_no_forecast() -> None:

@@ -5,7 +5,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,10 @@ import pytest
 
 import flatwater
 from flatwater.errors import ConfigError
+from flatwater.memory.diagnose.judge import Evidence, judge
+from flatwater.memory.series.readings import Growth
+from flatwater.memory.series.slope import Slope
+from flatwater.memory.watch.context import Watch
 
 HISTORY: list[Any] = []
 
@@ -87,6 +93,23 @@ def test_a_leak_is_told_when_it_is_found_and_at_the_end(tmp_path: Path) -> None:
     assert ": drop what is not needed any more, or bound it" in told
     assert f"\n1 finding · {rounds} rounds in " in told
     assert max(map(len, told.splitlines())) <= 100
+
+
+def test_a_leak_that_was_told_is_not_told_again_as_a_part_or_with_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """A container that is found later, filled by the same line, makes another owner of the same leak."""
+    growth = Growth(100, 1 << 30, None, Slope(1.0, 1.0, 1.0), "round")
+    one, other = (
+        judge(Evidence(verdict="leak", owner=f"train.BOOK['{name}']", drift=growth.whole), growth) for name in "ab"
+    )
+    both = replace(one, owner="train.BOOK", parts=(one.owner, other.owner))
+    watched = Watch(unit="round", budget=None, report=True)
+    process: Any = SimpleNamespace(boundaries=SimpleNamespace(counts={"round": 7}))
+    for found in ([one], [both], [other, one]):
+        watched.findings = lambda now=found: now
+        watched._look(process)
+    told = capsys.readouterr().err
+    assert told.count("leak: ") == 1
+    assert "leak: train.BOOK['a'] grows" in told
 
 
 def test_a_flat_program(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,8 @@ class Finding:
     """Whether the bytes lie outside of Python, behind the owner's items: no census weighs them."""
     limit_time: float | None = None
     """When `limit_step` comes, in seconds since 1970, at the pace of the steps so far. None where that is not known."""
+    parts: tuple[str, ...] = ()
+    """Where several are told as one: the containers, most bytes first; the owner holds them all."""
 
     @property
     def fingerprint(self) -> str:
@@ -100,7 +102,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, numbers and strings under the names of the fields."""
-        lists = {"holders": list(self.holders), "interval": list(self.interval)}
+        lists = {"holders": list(self.holders), "interval": list(self.interval), "parts": list(self.parts)}
         return asdict(self) | lists | {"fingerprint": self.fingerprint}
 
     @classmethod
@@ -116,7 +118,8 @@ class Finding:
         made = found["made_at"]
         low, high = found["interval"]
         found = {name: value for name, value in found.items() if name != "fingerprint"}  # it follows from the others
-        changed = {"holders": tuple(found["holders"]), "interval": (low, high)}
+        # Versions before wrote no parts.
+        changed = {"holders": tuple(found["holders"]), "interval": (low, high), "parts": tuple(found.get("parts", ()))}
         finding = cls(**found | changed | {"made_at": None if made is None else Made(**made)})
         _check(finding)
         return finding
@@ -273,7 +276,7 @@ def _check(found: Finding) -> None:
     if found.verdict not in get_args(Verdict):
         raise ValueError(f"verdict = {found.verdict!r}: must be one of {', '.join(get_args(Verdict))}")
     made = () if found.made_at is None else (found.made_at.file, found.made_at.function, found.made_at.operation)
-    for text in (*(values[name] for name in TEXTS), *found.holders, *made, found.redundancy or ""):
+    for text in (*(values[name] for name in TEXTS), *found.holders, *found.parts, *made, found.redundancy or ""):
         if not isinstance(text, str):
             raise TypeError(f"{text!r}: must be a text")
     if not found.unit:

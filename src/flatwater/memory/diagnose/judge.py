@@ -1,6 +1,7 @@
 """From owners and numbers to findings: leak, filling, retention ..., and when the limit is reached. Pure."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import ceil
@@ -339,12 +340,35 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
 
 
 def together(found: Sequence[Finding]) -> list[Finding]:
-    """The findings, with arrays of one buffer that are being filled as one: it is full when the last of them is."""
-    parts: dict[str, list[Finding]] = {}
+    """The findings, with those that a person would tell as one as one; most bytes first, as they are given.
+
+    They are arrays of one buffer that are being filled: it is full when the last of them is. And they are containers
+    of one holder that leak objects of one kind, made at one line: it is mended at one place.
+    """
+    alike: dict[Hashable, list[Finding]] = {}
     for each in found:
-        place = _buffer(each.owner) if each.verdict == "filling" and each.plateau_bytes is not None else ""
-        parts.setdefault(place or each.owner, []).append(each)
-    return [each[0] if len(each) == 1 else _one(place, each) for place, each in parts.items()]
+        alike.setdefault(_cause(each), []).append(each)
+    return [each for parts in alike.values() for each in _told_as_one(parts)]
+
+
+def _cause(found: Finding) -> Hashable:
+    """What findings that are told as one have in common."""
+    if found.verdict == "filling" and found.plateau_bytes is not None:
+        return found.verdict, _buffer(found.owner) or found.owner
+    # The line of memory outside of Python may be one that ran while it rose, whoever holds it.
+    if found.verdict == "leak" and found.made_at is not None and found.holders and not found.outside:
+        return found.verdict, found.made_at, found.holders[0], found.holders[-1], found.advice
+    return found.verdict, found.owner
+
+
+def _told_as_one(parts: Sequence[Finding]) -> list[Finding]:
+    first, owners = parts[0], [part.owner for part in parts]
+    if len(parts) == 1:
+        return [first]
+    if first.verdict == "filling":
+        return [_filled(_buffer(first.owner), parts)]
+    nested = any(one.startswith((f"{other}.", f"{other}[")) for one in owners for other in owners)
+    return list(parts) if nested else [_leaking(_common_holder(owners), parts)]
 
 
 def _buffer(path: str) -> str:
@@ -354,20 +378,42 @@ def _buffer(path: str) -> str:
     return f"{where}{told}{buffer}" if buffer and (told or "." in buffer) else ""
 
 
-def _one(buffer: str, parts: Sequence[Finding]) -> Finding:
-    first, names = parts[0], [part.owner.removeprefix(buffer).strip(".[]'\"") for part in parts]
+_HOP = re.compile(r"^[^.\[]+|\.<[^>]*>|\['.*?'\]|[.\[][^.\[]*")
+"""How a path begins, and each hop of it: an attribute, a variable of a closure, an entry, an item."""
+
+
+def _common_holder(paths: Sequence[str]) -> str:
+    return "".join(hops[0] for hops in takewhile(_alike, zip(*map(_HOP.findall, paths), strict=False)))
+
+
+def _filled(buffer: str, parts: Sequence[Finding]) -> Finding:
+    names = [part.owner.removeprefix(buffer).strip(".[]'\"") for part in parts]
     steps = [part.plateau_step for part in parts if part.plateau_step is not None]
     return replace(
-        first,
-        owner=buffer,
-        holders=tuple(hops[0] for hops in takewhile(_alike, zip(*(part.holders for part in parts), strict=False))),
-        bytes_per_step=sum(part.bytes_per_step for part in parts),
-        interval=(sum(part.interval[0] for part in parts), sum(part.interval[1] for part in parts)),
-        share=min(1.0, sum(part.share for part in parts)),
+        _summed(buffer, parts),
         count=len(parts),
         what=f"{len(parts)} arrays, touched for the first time: {', '.join(names)}",
         plateau_bytes=sum(part.plateau_bytes or 0 for part in parts),
         plateau_step=max(steps, default=None),
+    )
+
+
+def _leaking(holder: str, parts: Sequence[Finding]) -> Finding:
+    largest, *names = (part.owner.removeprefix(holder).removeprefix(".") for part in parts)
+    what = f"{parts[0].what}, in {largest}; the same line fills {', '.join(names)}"
+    return replace(_summed(holder, parts), count=sum(part.count for part in parts), what=what)
+
+
+def _summed(owner: str, parts: Sequence[Finding]) -> Finding:
+    """The first of the parts with the owner and the rate of all."""
+    return replace(
+        parts[0],
+        owner=owner,
+        parts=tuple(part.owner for part in parts),
+        holders=tuple(hops[0] for hops in takewhile(_alike, zip(*(part.holders for part in parts), strict=False))),
+        bytes_per_step=sum(part.bytes_per_step for part in parts),
+        interval=(sum(part.interval[0] for part in parts), sum(part.interval[1] for part in parts)),
+        share=min(1.0, sum(part.share for part in parts)),
     )
 
 

@@ -210,8 +210,9 @@ class Watch:
     def _look(self, process: ProcessWatch) -> None:
         """Print what is new."""
         began = monotonic()
-        news = [found for found in self.findings() if (found.verdict, found.owner) not in self._told]
-        self._told |= {(found.verdict, found.owner) for found in news}
+        now = [(found, {(found.verdict, owner) for owner in (found.owner, *found.parts)}) for found in self.findings()]
+        news = [found for found, names in now if not names & self._told]
+        self._told |= {name for _, names in now for name in names}
         ended = monotonic()
         self._look_due = ended + max(LOOK_EVERY, (ended - began) / LOOK_SHARE)
         if news:

@@ -45,7 +45,7 @@ def going_on(
     kept = in_order(without_doubt(kept, rows))
     whole = growth_of(rows)
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
-    kept = together([dated(each, at) for each in kept])
+    kept = in_order(together([dated(each, at) for each in kept]))
     of_workers = finding_of(workers, whole)
     return kept if of_workers is None else [*kept, of_workers]
 
