@@ -1,6 +1,7 @@
 """Tests of the finder: programs for a census to look at, each alone, as a program has its own modules only."""
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import ModuleType
 import pytest
 
 Load = Callable[..., ModuleType]
-TESTS = Path(__file__).parents[1]
+TESTS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """Hide the other tests' modules: how many there are depends on what else this process was given to run."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and TESTS in Path(file).parents and module is not request.module:
+        if isinstance(file, str) and file.startswith(TESTS) and module is not request.module:
             monkeypatch.delitem(sys.modules, name)
 
 
