@@ -9,7 +9,9 @@ import os
 import signal
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -34,9 +36,32 @@ settings.load_profile("flatwater")
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of collections: 600,000 objects, a third of a second each time."""
+    """Leave what was imported and collected out of collections: 600,000 objects, a third of a second each time.
+
+    Torch imports SymPy where kernels of the meta device are first used: without it here, in the fork of each plan.
+    """
+    import_module("sympy")
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _runs_freeze_nothing() -> Iterator[None]:
+    """At its end a run puts all in the collector's sight again, as `test_machine.py` says: what was imported too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flatwater.runs.session.frozen", nullcontext)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _imported_stays_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever else a test unfreezes."""
+    unfreeze, calls = gc.unfreeze, list[None]()
+    monkeypatch.setattr(gc, "unfreeze", lambda: calls.append(unfreeze()))
+    yield
+    if calls:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -56,7 +56,6 @@ def _calm() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-    gc.unfreeze()
     gc.callbacks[:] = before
 
 
@@ -232,6 +231,13 @@ def test_collections_of_another_thread_are_heard(listen: Listen) -> None:
     assert [each.number for each in collector._heard] == [1, 2, 3, 4]
 
 
+@pytest.fixture
+def _unfrozen_at_the_end() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("_unfrozen_at_the_end")
 def test_what_is_frozen_is_not_freed(listen: Listen) -> None:
     collector = listen()
     for _ in range(20):
