@@ -76,6 +76,6 @@ $(READY): pyproject.toml constraints.txt
 	@began=$$SECONDS; \
 		$(PYTHON) -m venv .venv; \
 		$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[train,teach,dev]'; \
-		$(BIN)/python -m compileall -q -j 0 .venv/lib > /dev/null || true; `# on all cores; some packages carry files that are no Python` \
+		$(BIN)/python -m compileall -q -j 0 .venv/lib src > /dev/null || true; `# on all cores; some packages carry files that are no Python` \
 		echo "set up in $$((SECONDS - began)) s"
 	@touch $@
