@@ -22,7 +22,7 @@ train: $(READY) ## evolve traders on a market whose law is known, then on real p
 	@$(BIN)/flatwater train erl $(ARGS)
 
 test: $(READY) ## the tests, without the slow ones (ARGS="-k replay")
-	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal $(ARGS)  # a file's tests stay together, for what they share
 
 test-all: $(READY) ## all tests that this machine can run
 	@$(BIN)/python -m pytest -q -m "not cluster" $(ARGS)

@@ -11,13 +11,13 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
 sys.path.append(str(ROOT / "scripts" / "documentation"))
 import notebooks  # noqa: E402  (a script, and no package)
 
-LONG = "own-environment"
-"""Takes half a minute on a busy machine: its steps are those of other tests."""
+LONG = ("leak", "own-environment")
+"""They take up to half a minute on a busy machine: their steps are those of other tests."""
 
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=pytest.mark.slow if path.stem == LONG else (), id=path.stem) for path in TUTORIALS],
+    [pytest.param(path, marks=pytest.mark.slow if path.stem in LONG else (), id=path.stem) for path in TUTORIALS],
 )
 def test_a_tutorial_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
