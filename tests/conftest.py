@@ -24,6 +24,7 @@ from flatwater.reports.chart import Picture
 from flatwater.storage.directory import write_object
 
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # programs that a test starts: threads that wait for a core take as long again
 os.environ["WANDB_ERROR_REPORTING"] = "false"  # else wandb starts a thread that sends its own telemetry
 
 if (
