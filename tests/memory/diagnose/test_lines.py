@@ -19,6 +19,7 @@ import torch
 from flatwater.memory.diagnose.finding import Made
 from flatwater.memory.diagnose.judge import Evidence, judge
 from flatwater.memory.diagnose.lines import FRAMES, Following, Tracer
+from flatwater.memory.probes.allocator import main_heap
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope, thinned
 from flatwater.memory.thresholds import MIB
@@ -337,6 +338,22 @@ def fill(kept):
 """
 
 
+@pytest.fixture
+def _no_hole() -> Iterator[None]:
+    """What holes of this process's heap had room for a block of 33 MiB are taken: the next one is new memory."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.mallopt(-4, 1 << 16)  # M_MMAP_MAX: where no hole has room, it is mapped
+    first, end = main_heap() or (0, 0)
+    taken = [libc.malloc(33 << 20)]
+    while first <= taken[-1] < end:
+        taken.append(libc.malloc(33 << 20))
+    yield
+    for block in taken:
+        libc.free(ctypes.c_void_p(block))
+
+
+@pytest.mark.usefixtures("_no_hole")
 @pytest.mark.parametrize(("function", "better"), [("keep", True), ("fill", False)])
 def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
     function: str, tmp_path: Path, *, better: bool
