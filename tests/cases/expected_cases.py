@@ -171,6 +171,7 @@ OPENED = frozenset(
         "bounded_thumbnails",
         "broken_walls",
         "closed_figures",
+        "collision_groups",
         "extracted_pages",
         "graph_views",
         "iterparse_tree",

@@ -609,6 +609,9 @@ def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:
     assert reached(roots, ("gone", "[*]")) is None
     kept += [Sinks({"b": [number]}) for number in range(3)]
     assert all_reached(roots, way, 2) == [[1], [2]]
+    keyed = Roots(named=(("kept", {each: n for n, each in enumerate(kept)}),))
+    assert all_reached(keyed, ("kept", "[key]", ".names", "['b']"), 2) == [[1], [2]]
+    assert reached(keyed, ("kept", "[key]")) is kept[-1]
 
 
 def test_a_way_asks_once_which_modules_are_the_users(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,17 @@ def test_young_garbage_waits_unless_it_will_come_to_much() -> None:
     assert replace(YOUNG, bytes=5 * MIB, young=5 * MIB, comes=500 * MIB).waits(0.0), "so little does not tell"
 
 
+def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
+    """It is reckoned from the collector's count, which falls with all that is freed."""
+    monitor = Monitor(Roots(), trace=False)
+    monitor.observe(Reading(1, 400 * MIB, 100 * MIB, 200 * MIB, 10 * MIB, {}, {}, None, {}))
+    monitor.close()
+    assert not YOUNG.waits(0.0)
+    assert monitor._waits(YOUNG, None)
+    assert not monitor._waits(replace(YOUNG, bytes=70 * MIB, young=70 * MIB), None), "it is felt already"
+    assert not monitor._waits(replace(YOUNG, young=YOUNG.bytes // 3), None), "most of it is old"
+
+
 def test_little_young_garbage_is_not_traced() -> None:
     little = replace(YOUNG, bytes=10 * MIB, young=10 * MIB)
     assert not little.may_be_felt

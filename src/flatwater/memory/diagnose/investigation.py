@@ -19,6 +19,7 @@ from flatwater.memory.diagnose.owners import (
     all_reached,
     find_owners,
     held_now,
+    leads_to_several,
     lengths_of,
 )
 from flatwater.memory.objects.arrays import figures_of
@@ -31,8 +32,6 @@ from flatwater.memory.series.slope import Series, Slope, drifting, rising_lately
 from flatwater.memory.thresholds import SHIPPED
 
 CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
-SEVERAL = "[*]"
-"""In a way, where it goes on from any item of a container."""
 
 
 @dataclass
@@ -196,7 +195,7 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     way = case.sought[foremost][0]
     containers = all_reached(roots, way, ASKED)
     made, whole = _made_(case, tracer, found[foremost], containers)
-    seen = SEVERAL not in way or len(containers) < ASKED  # of so many, the one that grows may be out of sight
+    seen = not leads_to_several(way) or len(containers) < ASKED  # of so many, the one that grows may be out of sight
     builds = _builds(case, tracer) and seen and not whole
     case.still = 0 if whole else case.still + (not builds)
     waits = not whole and case.still <= CASE.still
@@ -232,7 +231,7 @@ def _made_(
     size from the beginning on is not waited for: an array, a text, a handle.
     """
     way, holding = case.sought[found.owner]
-    unseen = 0 if SEVERAL in way else holding.length  # among several it is new; else it may be a copy
+    unseen = 0 if leads_to_several(way) else holding.length  # among several it is new; else it may be a copy
     for container, length in zip(containers, lengths_of(containers), strict=True):
         before = replace(holding, length=case.lengths.get(id(container), unseen))
         newest = added_since(container, length, before)

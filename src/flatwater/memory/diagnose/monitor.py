@@ -156,8 +156,11 @@ class Monitor(Investigator):
         return self._told_now(self._rest_of(self._last, self._over) if asks else found)
 
     def _waits(self, garbage: Garbage, teeth: Teeth | None) -> bool:
-        """Whether the garbage is how Python works: it is freed before it is felt."""
-        return garbage.waits(self._record.swing, self._record.fall) or are_small(teeth, garbage.bytes)
+        """Whether the garbage is how Python works: what has come so far is less than is felt, or freed before it is.
+
+        How much more would come counts for a program that goes on.
+        """
+        return garbage.waits(self._record.swing, inf) or are_small(teeth, garbage.bytes)
 
     def _told_now(self, found: list[Finding]) -> list[Finding]:
         """Put findings into the books, and take them from there."""

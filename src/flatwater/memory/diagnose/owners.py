@@ -12,10 +12,12 @@ from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.children import look
 from flatwater.memory.objects.raw import full_name, loaded, name_of, plain
 from flatwater.memory.objects.roots import Roots, spoken_name, tiers, user_modules
-from flatwater.memory.objects.view import Walk
+from flatwater.memory.objects.view import Named, Walk
 from flatwater.memory.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
+ITEM, KEY = "[*]", "[key]"
+"""In a way, where it goes on from any item of a container, or from any key."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def _told_path(census: Census, holding: Holding) -> str:
     while holding.kind in _WHOLE and at.parent is not None:
         above = census.holdings[at.parent]
         name = at.path.removeprefix(above.path)
-        nameless = name.startswith(".<") or name == ".base" or (name == "[*]" and above.kind == "tuple")
+        nameless = name.startswith(".<") or name == ".base" or (name == ITEM and above.kind == "tuple")
         if not nameless and not (name.startswith("._") and not _is_users(type(census.live[above.path]))):
             break
         at = above
@@ -239,12 +241,26 @@ def all_reached(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
         after: list[Any] = []
         for place in places:
             inside = look(place, walk)
-            if name == "[*]":
+            if name == ITEM:
                 after += newest_items(place, inside.kind, most)
+            elif name == KEY:
+                after += _newest_keys(place, inside.parts, most)
             else:
                 after += [child for called, child in inside.parts if called == name][:1]
         places = after[-most:]
     return places
+
+
+def leads_to_several(way: tuple[str, ...]) -> bool:
+    """Whether a way goes on from any item or key of a container."""
+    return ITEM in way or KEY in way
+
+
+def _newest_keys(place: Any, parts: Sequence[Named], most: int) -> list[Any]:  # noqa: ANN401
+    """The keys that were added last, oldest first."""
+    if issubclass(type(place), dict):
+        return list(islice(reversed(dict.keys(place)), most))[::-1]
+    return [child for called, child in parts if called == KEY][-most:]
 
 
 def held_now(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
@@ -311,7 +327,7 @@ def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ..
 
 def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
     """How the holder reaches on: by an attribute, an item, a variable of a closure."""
-    if name == "[*]":
+    if name == ITEM:
         return f"an item of {describe(holder, above)}"
     if name.startswith("['"):
         return f"entry {name[1:-1]} of {describe(holder, above)}"
