@@ -23,7 +23,7 @@ from flatwater.memory.series.readings import Reading
 from flatwater.memory.thresholds import SHIPPED
 
 MIB = 1 << 20
-CASE = SHIPPED.investigating
+CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 
 SOURCE = """
 from collections import deque
@@ -273,6 +273,20 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     while waits_(case, Tracer(), Roots()):
         waited += 1
     assert waited == readings
+
+
+def test_native_growth_that_the_record_shows_at_its_end_is_told(monitor: Monitor) -> None:
+    """While a program goes on, a drift is judged some times in a row; at its end there is no next time."""
+    for number in range(1, 60):
+        monitor.observe(grown(number, 2 * number))
+        if monitor._record.drifted["native"]:
+            break
+    assert monitor._record.drifted["native"] < DRIFT.again
+    monitor.close()  # a census may be under way
+    assert monitor._last is not None
+    assert monitor._rest_of(monitor._last) == []
+    (found,) = monitor.uncollected(number * MIB, number)
+    assert found.verdict == "native"
 
 
 def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, monitor: Monitor) -> None:

@@ -397,7 +397,7 @@ def drift_of(record: Record, known: Known, reading: Reading) -> tuple[bool, Slop
     return False, recent_slope(record.unaccounted)
 
 
-def native(record: Record, reading: Reading, growth: Growth, known: float) -> list[Finding]:
+def native(record: Record, reading: Reading, growth: Growth, known: float, *, ended: bool = False) -> list[Finding]:
     """The growth that no object holds, where it is sure that there is some.
 
     Args:
@@ -405,8 +405,9 @@ def native(record: Record, reading: Reading, growth: Growth, known: float) -> li
         reading: the latest.
         growth: of the process.
         known: bytes per step that have an owner.
+        ended: whether no reading is to come that could make it surer.
     """
-    if not _sure_of_native(record):
+    if not (_sure_of_native(record) or (ended and record.drifted["native"])):
         return []
     series = record.unaccounted
     slope = drifting(series.steps, series.values, least=2 * reading.material, fewest=DRIFT.unheld)

@@ -313,16 +313,18 @@ class Investigator:
     def _growth(self, reading: Reading) -> Growth:
         return self._record.growth(reading, self._unit)
 
-    def _rest_of(self, reading: Reading, without: Collection[str] = ()) -> list[Finding]:
+    def _rest_of(self, reading: Reading, without: Collection[str] = (), *, ended: bool = False) -> list[Finding]:
         """Native growth, as far as nothing that is known explains it: the record goes on when an investigation ends.
 
         Args:
             reading: the latest.
             without: owners that explain nothing of what comes now.
+            ended: as of `native`.
         """
         known = (found for owner, found in self._standing.items() if owner not in without)
         held = (found for found in known if found.holders or found.verdict in {"native", "leak"})
-        return native(self._record, reading, self._growth(reading), sum(found.bytes_per_step for found in held))
+        rate = sum(found.bytes_per_step for found in held)
+        return native(self._record, reading, self._growth(reading), rate, ended=ended)
 
     def _explains(self, found: Sequence[Finding]) -> bool:
         """Whether findings have most of the growth, which is no surer than its interval."""

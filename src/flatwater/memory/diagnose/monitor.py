@@ -137,7 +137,7 @@ class Monitor(Investigator):
     def uncollected(self, open_bytes: float, steps: int, teeth: Teeth | None = None) -> list[Finding]:
         """Cyclic garbage, if it is most of the bytes that have no cause: it may come and go too fast to make a line.
 
-        Without it, native growth, as far as the record is sure of it.
+        Without it, native growth, where the record says so at its end.
 
         Args:
             open_bytes: without a cause.
@@ -153,7 +153,7 @@ class Monitor(Investigator):
         elif garbage is not None and mostly:
             found = judged_at_the_end(garbage, self._record, growth, open_bytes, steps)
         asks = not (found or mostly or self._unlooked)
-        return self._told_now(self._rest_of(self._last, self._over) if asks else found)
+        return self._told_now(self._rest_of(self._last, self._over, ended=True) if asks else found)
 
     def _waits(self, garbage: Garbage, teeth: Teeth | None) -> bool:
         """Whether the garbage is how Python works: what has come so far is less than is felt, or freed before it is.
