@@ -61,8 +61,9 @@ class Investigation:
     sought: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
     """By owner, the foremost first: the way to a container whose line is looked for, which needs no census, and its
     holding as tracing began."""
-    lengths: Mapping[int, int] = field(default_factory=dict)
-    """Their lengths then, by id; where a way may lead to several, any of them may grow. A census in slices is older."""
+    lengths: dict[int, int] = field(default_factory=dict)
+    """Their lengths then, by id, or the least since; where a way may lead to several, any of them may grow. A census in
+    slices is older."""
     still: int = 0
     """Traced readings in a row at which its line was not known, ..."""
     made: int | None = None
@@ -233,7 +234,9 @@ def _made_(
     way, holding = case.sought[found.owner]
     unseen = 0 if leads_to_several(way) else holding.length  # among several it is new; else it may be a copy
     for container, length in zip(containers, lengths_of(containers), strict=True):
-        before = replace(holding, length=case.lengths.get(id(container), unseen))
+        known = case.lengths.get(id(container), unseen)
+        case.lengths[id(container)] = min(known, length)  # what is emptied is filled with new ones
+        before = replace(holding, length=known)
         newest = added_since(container, length, before)
         if not newest:
             continue
