@@ -61,9 +61,8 @@ class Investigation:
     sought: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
     """By owner, the foremost first: the way to a container whose line is looked for, which needs no census, and its
     holding as tracing began."""
-    lengths: dict[int, int] = field(default_factory=dict)
-    """Their lengths then, by id, or the least since; where a way may lead to several, any of them may grow. A census in
-    slices is older."""
+    lengths: Mapping[int, int] = field(default_factory=dict)
+    """Their lengths then, by id; where a way may lead to several, any of them may grow. A census in slices is older."""
     still: int = 0
     """Traced readings in a row at which its line was not known, ..."""
     made: int | None = None
@@ -199,7 +198,7 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     seen = not leads_to_several(way) or len(containers) < ASKED  # of so many, the one that grows may be out of sight
     builds = _builds(case, tracer) and seen and not whole
     case.still = 0 if whole else case.still + (not builds)
-    waits = not whole and case.still <= CASE.still
+    waits = not whole and case.still <= CASE.still and not _emptied(case, foremost, containers)
     if made is not None:
         found[foremost] = replace(found[foremost], made_at=made)
         others = [] if waits else [owner for owner in case.sought if owner in found and found[owner].made_at is None]
@@ -211,6 +210,15 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     if not waits:
         case.still, case.sought = 0, {}
     return waits
+
+
+def _emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
+    """Whether an owner, or what stands in its place, has lost most of its items under the trace: it leaks none."""
+    way, holding = case.sought[owner]
+    if leads_to_several(way) or holding.kind not in ITEMISED:
+        return False
+    known = [case.lengths.get(id(container), holding.length) for container in containers]
+    return any(2 * now < before for now, before in zip(lengths_of(containers), known, strict=True))
 
 
 def _builds(case: Investigation, tracer: Tracer | None) -> bool:
@@ -234,9 +242,7 @@ def _made_(
     way, holding = case.sought[found.owner]
     unseen = 0 if leads_to_several(way) else holding.length  # among several it is new; else it may be a copy
     for container, length in zip(containers, lengths_of(containers), strict=True):
-        known = case.lengths.get(id(container), unseen)
-        case.lengths[id(container)] = min(known, length)  # what is emptied is filled with new ones
-        before = replace(holding, length=known)
+        before = replace(holding, length=case.lengths.get(id(container), unseen))
         newest = added_since(container, length, before)
         if not newest:
             continue
