@@ -414,12 +414,14 @@ def native(record: Record, reading: Reading, growth: Growth, known: float, *, en
         reading: the latest.
         growth: of the process.
         known: bytes per step that have an owner.
-        ended: whether no reading is to come that could make it surer.
+        ended: whether no reading is to come that could make it surer. Once is enough then, where none of it was freed
+            at once: what waits for a collection rises as well, and falls.
     """
-    if not (_sure_of_native(record) or (ended and record.drifted["native"])):
+    series, least = record.unaccounted, 2 * reading.material
+    enough = ended and record.drifted["native"] > 0 and not record.fell(0, least)
+    if not (enough or _sure_of_native(record)):
         return []
-    series = record.unaccounted
-    slope = drifting(series.steps, series.values, least=2 * reading.material, fewest=DRIFT.unheld)
+    slope = drifting(series.steps, series.values, least=least, fewest=DRIFT.unheld)
     if slope is None or slope.per_step - known <= (1 - OWNING.explained) * slope.per_step:
         return []
     rest = Slope(slope.per_step - known, max(0.0, slope.low - known), slope.high - known)
