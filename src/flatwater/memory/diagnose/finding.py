@@ -89,7 +89,7 @@ class Finding:
     limit_time: float | None = None
     """When `limit_step` comes, in seconds since 1970, at the pace of the steps so far. None where that is not known."""
     parts: tuple[str, ...] = ()
-    """Where several are told as one: the containers, most bytes first; the owner holds them all."""
+    """Of findings that were merged, the owners of each, most bytes first; the owner here holds them all."""
 
     @property
     def fingerprint(self) -> str:

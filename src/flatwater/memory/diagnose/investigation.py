@@ -139,7 +139,7 @@ def gained_by_roots(before: Census, now: Census) -> list[tuple[str, int]]:
 
 
 def remember_(case: Investigation, owners: Sequence[Owner]) -> None:
-    """Note what the foremost owner was at this look, and how all are reached."""
+    """Note what the foremost owner was at this look, and the ways to all owners."""
     first = owners[0]
     case.grew, case.length = first.length != case.length, first.length
     case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
@@ -414,8 +414,8 @@ def native(record: Record, reading: Reading, growth: Growth, known: float, *, en
         reading: the latest.
         growth: of the process.
         known: bytes per step that have an owner.
-        ended: whether no reading is to come that could make it surer. Once is enough then, where none of it was freed
-            at once: what waits for a collection rises as well, and falls.
+        ended: whether no reading is to come that could make it surer. A single judgement is enough then, if no memory
+            was freed at once: garbage rises as well, and falls.
     """
     series, least = record.unaccounted, 2 * reading.material
     enough = ended and record.drifted["native"] > 0 and not record.fell(0, least)

@@ -340,19 +340,19 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
 
 
 def together(found: Sequence[Finding]) -> list[Finding]:
-    """The findings, with those that a person would tell as one as one; most bytes first, as they are given.
+    """The findings, those with the same cause merged, in the order that they have.
 
-    They are arrays of one buffer that are being filled: it is full when the last of them is. And they are containers
-    of one holder that leak objects of one kind, made at one line: it is mended at one place.
+    Arrays of a buffer that are being filled have the same cause: the buffer is full when the last of them is. So have
+    containers of the same holder that leak objects of the same kind, made at the same line: the cure is at one place.
     """
     alike: dict[Hashable, list[Finding]] = {}
     for each in found:
         alike.setdefault(_cause(each), []).append(each)
-    return [each for parts in alike.values() for each in _told_as_one(parts)]
+    return [each for parts in alike.values() for each in _merged(parts)]
 
 
 def _cause(found: Finding) -> Hashable:
-    """What findings that are told as one have in common."""
+    """What findings that are merged have in common."""
     if found.verdict == "filling" and found.plateau_bytes is not None:
         return found.verdict, _buffer(found.owner) or found.owner
     # The line of memory outside of Python may be one that ran while it rose, whoever holds it.
@@ -361,7 +361,8 @@ def _cause(found: Finding) -> Hashable:
     return found.verdict, found.owner
 
 
-def _told_as_one(parts: Sequence[Finding]) -> list[Finding]:
+def _merged(parts: Sequence[Finding]) -> list[Finding]:
+    """A finding for all parts; the parts themselves where a container lies in another, so that no byte counts twice."""
     first, owners = parts[0], [part.owner for part in parts]
     if len(parts) == 1:
         return [first]
