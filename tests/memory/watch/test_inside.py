@@ -60,10 +60,12 @@ def enters() -> None:
 
 
 @contextmanager
-def running(folder: Path, source: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+def running(
+    folder: Path, source: str, *words: str, python: Sequence[str] = (sys.executable,)
+) -> Iterator[subprocess.Popen[str]]:
     """A program that has said that it is ready."""
     (folder / "serve.py").write_text(source)
-    line = [sys.executable, "serve.py", *words]
+    line = [*python, "serve.py", *words]
     with subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None
@@ -127,6 +129,15 @@ def test_owner_and_line_are_found_in_a_process_that_runs_and_it_is_left_as_it_wa
 
 def test_reports_are_told_while_a_process_is_looked_into(looked: Looked) -> None:
     assert looked.reports.count("flatwater: ") >= 2, looked.said
+
+
+@pytest.mark.usefixtures("enters")
+def test_a_clone_of_flatwater_beside_the_program_is_not_taken_for_the_package(tmp_path: Path) -> None:
+    """A folder without `__init__.py` is a package as well, of which no file is known."""
+    (tmp_path / "flatwater").mkdir()
+    with running(tmp_path, SERVER, "60", python=(sys.executable, "-S")) as program:
+        told, said = attached(tmp_path, program.pid, "--seconds", "3")
+    assert [each["owner"].rpartition(".")[2] for each in told["findings"]] == ["KEPT"], said
 
 
 @pytest.mark.slow

@@ -372,7 +372,7 @@ def test_a_running_process_is_looked_at_from_outside(tmp_path: Path) -> None:
         ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment())
         program.kill()
     summary = json.loads(ran.stdout)
-    assert [(found["verdict"], found["owner"]) for found in summary["findings"]] == [("native", "memory of no file")]
+    assert [(found["verdict"], found["owner"]) for found in summary["findings"]] == [("native", "anonymous memory")]
     assert 0 < summary["findings"][0]["bytes_per_step"] <= 1.2 * (1 << 20) / 0.05
     assert "flatwater watch -- COMMAND" in summary["findings"][0]["advice"]
     assert any("from outside only totals" in sentence for sentence in summary["unseen"])

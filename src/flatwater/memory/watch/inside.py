@@ -130,7 +130,8 @@ try:
     if sys.version_info < (3, 11):
         raise RuntimeError("the process is Python %d.%d; watch needs 3.11 or later" % sys.version_info[:2])
     from importlib.util import find_spec, module_from_spec, spec_from_file_location
-    if find_spec("flatwater") is None:
+    here = find_spec("flatwater")
+    if here is None or here.origin is None:  # a folder of that name, such as a clone, is no package
         folder = {package!r}
         spec = spec_from_file_location("flatwater", folder + "/__init__.py", submodule_search_locations=[folder])
         sys.modules["flatwater"] = module_from_spec(spec)

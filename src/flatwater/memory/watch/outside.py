@@ -26,7 +26,7 @@ DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
 LOOKS = 40
 """Readings, spread over the time."""
 KINDS: dict[str, tuple[Verdict, str, str]] = {
-    "RssAnon": ("native", "memory of no file", "heap, stacks and arrays; who holds it is not seen from outside"),
+    "RssAnon": ("native", "anonymous memory", "heap, stacks and arrays; who holds it is not seen from outside"),
     "RssFile": ("mapped", "mapped files", "pages of files"),
     "RssShmem": ("mapped", "shared memory", "pages that several processes share"),
     "workers": ("native", "worker processes", "private bytes of the processes below it"),

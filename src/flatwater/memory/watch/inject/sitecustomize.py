@@ -30,7 +30,8 @@ def _package(folder):
     """Make `flatwater` importable from where the runner has it, and nothing else that lies beside it."""
     import importlib.util
 
-    if importlib.util.find_spec("flatwater") is None:
+    here = importlib.util.find_spec("flatwater")
+    if here is None or here.origin is None:  # a folder of that name, such as a clone, is no package
         spec = importlib.util.spec_from_file_location(
             "flatwater", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
         )
