@@ -40,6 +40,7 @@ GROWING = {
     "callback_closures": Expected("leak", "main() in callback_closures.py: callbacks"),
     "fragmented_heap": Expected("retention", "the C allocator", line=False),
     "slow_consumer": Expected("backlog", "trajectories", does="maxsize"),
+    "visited_links": Expected("leak", "visited", does="discard"),
     "cached_method": Expected("cache", "of_day", does="maxsize"),
     "piled_hooks": Expected("leak", "_forward_hooks", does="remove()"),
     "kept_views": Expected("leak", "first_frames", does="clone()"),

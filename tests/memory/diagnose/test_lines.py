@@ -57,6 +57,10 @@ class Title(str):
     pass
 
 
+def label(n):
+    return f"label {n}"
+
+
 def title(n):
     text = Title(f"{n:1000}")
     text.page = [n]
@@ -166,7 +170,18 @@ def test_an_array_a_view_of_it_and_a_dict(tracer: Tracer, user: Any, tmp_path: P
 def test_a_long_text_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     found = tracer.where([user.text(100_000)])
     assert found == made(tmp_path, '"x" * n', "text", "python")
-    assert tracer.where([str(n) for n in range(1000, 1003)]) is None, "short ones are shared"
+
+
+def test_a_short_text_that_is_an_item_has_its_line(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    """Of addresses that were visited, the text is all there is. A constant was there before."""
+    assert tracer.where([user.label(n) for n in range(40)]) == made(tmp_path, 'f"label', "label", "python")
+    assert tracer.where(["a constant", 7, None, True]) is None
+
+
+def test_a_short_text_that_an_item_refers_to_counts_for_nothing(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    """Many objects may share it, and none of them made it."""
+    texts = [user.label(n) for n in range(5000)]
+    assert tracer.where([user.call(list, texts)]) == made(tmp_path, "return function(", "call", "python")
 
 
 def test_a_text_with_attributes_counts_with_them(tracer: Tracer, user: Any, tmp_path: Path) -> None:

@@ -1,22 +1,28 @@
 """What is in a container: its newest items, the arrays below them, and words for both."""
 
 import sys
+import tracemalloc
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice, pairwise, repeat
 from types import FunctionType
 from typing import Any
 
 from flatwater.memory.objects.arrays import Graph, figures_of
 from flatwater.memory.objects.census import Holding
-from flatwater.memory.objects.children import ATOMS, LONG_TEXT, look
-from flatwater.memory.objects.functions import cache_name, cached
-from flatwater.memory.objects.raw import called, is_a, name_of
+from flatwater.memory.objects.children import ATOMS, LONG_TEXT, kept_in, look
+from flatwater.memory.objects.functions import cache_name, newest_results
+from flatwater.memory.objects.raw import called, is_a, name_of, settled
 from flatwater.memory.objects.view import OPAQUE, Walk
+from flatwater.memory.probes.allocations import frames_of
 from flatwater.memory.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
+
+ASKED, FAR = 4096, 1_000_000
+"""Items of a set that are asked whether they were made while allocations are traced, as a set has no order; among the
+first so many, which takes 10 to 30 ms."""
 
 LEAVES = 24
 """Objects handed on at most."""
@@ -56,18 +62,34 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
     """The `count` items that were added last, oldest first; for what has no order, any."""
     if kind in {"array", "graph", "text", "bytes"}:
         return [container]
-    for sequence in (list, tuple):
-        if issubclass(type(container), sequence):
-            return list(sequence.__getitem__(container, slice(-count, None)))
-    if issubclass(type(container), deque):
-        return [deque.__getitem__(container, i) for i in range(-min(count, deque.__len__(container)), 0)]
-    if issubclass(type(container), dict):
-        return [_entry(*each) for each in islice(reversed(dict.items(container)), count)][::-1]
     if kind == "cache":
-        return [_heavier(key, result) for key, result in cached(container)[-count:]]
+        return [_heavier(*each) for each in newest_results(container, count)]
+    kept = kept_in(container)
+    builtin = next((each for each in _CONTAINERS if issubclass(type(kept), each)), None)
+    if builtin is not None:
+        newest = settled(_last_of, builtin, kept, count)
+        return [_entry(*each) for each in newest] if builtin is dict else newest
     inside = look(container, _fresh_walk(sys.maxsize))
     held = [part for name, part in inside.parts if name == "[*]"] or [part for _, part in inside.parts]
     return held[-count:]
+
+
+_CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
+
+
+def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: ANN401
+    """The newest items of a container of Python's own, entries of a dict; of a set, those that were made as traced."""
+    length = builtin.__len__(container)
+    if builtin is deque:
+        return list(map(deque.__getitem__, repeat(container), range(max(0, length - count), length)))
+    if builtin is dict:
+        return list(islice(reversed(dict.items(container)), count))[::-1]
+    if builtin is list or builtin is tuple:
+        return list(builtin.__getitem__(container, slice(-count, None)))
+    if not tracemalloc.is_tracing():
+        return list(islice(builtin.__iter__(container), count))
+    some = list(islice(builtin.__iter__(container), 0, FAR, max(1, min(length, FAR) // ASKED)))
+    return ([item for item in some if frames_of(item)] or some)[-count:]
 
 
 def _entry(key: Any, value: Any) -> Any:  # noqa: ANN401

@@ -37,7 +37,8 @@ _BY_VERDICT: dict[Verdict, str] = {
 TOO_LARGE = "It does not fit: the limit is reached before it is full. Lower its capacity, or store each thing once."
 _BY_KIND = {
     "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep the newest so many.",
-    "set": "Remove what is not needed any more (`discard`), or hold it weakly: weakref.WeakSet.",
+    "set": "Remove what is not needed any more (`discard`), or bound it; instances of a class can be held weakly: "
+    "weakref.WeakSet.",
     "object": "Drop what is not needed any more: its attributes hold more and more.",
     "array": "It is replaced by a larger one again and again: write out what is done with, or keep the newest rows.",
     "text": "It is added to again and again: write it out in portions.",

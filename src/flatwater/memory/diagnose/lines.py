@@ -144,7 +144,7 @@ class Tracer:
         waiting, seen = deque([item]), set[int]()
         while waiting and len(seen) < CONTENTS:
             held = waiting.popleft()
-            if id(held) not in seen and (not _is_shared(held) or (held is item and is_a(held, type, FunctionType))):
+            if id(held) not in seen and (held is item or not _is_shared(held)):
                 seen.add(id(held))
                 yield from self._own_origins(held)
                 if held is item or not _is_older(held):

@@ -10,7 +10,7 @@ from flatwater.memory.diagnose.contents import LEAVES, Contents, contents, descr
 from flatwater.memory.diagnose.rules import Rule, rule_of
 from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.children import look
-from flatwater.memory.objects.raw import full_name, loaded, name_of, plain
+from flatwater.memory.objects.raw import full_name, loaded, name_of, plain, settled
 from flatwater.memory.objects.roots import Roots, spoken_name, tiers, user_modules
 from flatwater.memory.objects.view import Named, Walk
 from flatwater.memory.thresholds import SHIPPED
@@ -256,10 +256,14 @@ def leads_to_several(way: tuple[str, ...]) -> bool:
     return ITEM in way or KEY in way
 
 
+def _last_keys(place: dict[Any, Any], most: int) -> list[Any]:
+    return list(islice(reversed(dict.keys(place)), most))[::-1]
+
+
 def _newest_keys(place: Any, parts: Sequence[Named], most: int) -> list[Any]:  # noqa: ANN401
     """The keys that were added last, oldest first."""
     if issubclass(type(place), dict):
-        return list(islice(reversed(dict.keys(place)), most))[::-1]
+        return settled(_last_keys, place, most)
     return [child for called, child in parts if called == KEY][-most:]
 
 

@@ -5,11 +5,12 @@ slots, closures cell by cell. Classes of libraries are known by module and name,
 """
 
 import gc
+import sys
 import types
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from flatwater.errors import ConfigError
@@ -35,6 +36,7 @@ from flatwater.memory.objects.raw import (
     name_of,
     names_of,
     referents,
+    settled,
 )
 from flatwater.memory.objects.view import OPAQUE, Inside, Look, Named, Walk, claim, items, spaced
 from flatwater.memory.probes.signals import handlers, passes
@@ -86,11 +88,15 @@ def _resolve(kind: type) -> Look:
 
 def _of_library(kind: type) -> Look | None:
     """The opener of a library's class; a class that only says that it is one has none."""
+    keeps = CONTAINERS.get(full_name(kind))
+    opener = _LIBRARY.get(full_name(kind)) if keeps is None else partial(_look_container, keeps=keeps)
+    return opener if opener is not None and _is_what_it_says(kind) else None
+
+
+def _is_what_it_says(kind: type) -> bool:
     module, name = full_name(kind)
-    keeps = CONTAINERS.get((module, name))
-    opener = _LIBRARY.get((module, name)) if keeps is None else partial(_look_container, keeps=keeps)
-    space = None if opener is None else loaded(module)
-    return opener if space is not None and space.get(name) is kind else None
+    space = loaded(module)
+    return space is not None and space.get(name) is kind
 
 
 def _with_attributes(opener: Look, kind: type) -> Look:
@@ -127,10 +133,14 @@ def _look_tuple(values: tuple[Any, ...], walk: Walk) -> Inside:
 
 def _look_deque(values: deque[Any], walk: Walk) -> Inside:
     count = deque.__len__(values)
-    step = -(-count // walk.draw) if count > walk.draw else 1
-    taken = [deque.__getitem__(values, i) for i in range(0, count, step)]
+    taken = settled(_some_of_deque, values, walk.draw)
     size = deque.__sizeof__(values) + GC_BYTES
     return Inside("deque", size, count, capacity=_maxlen(values), **items(walk, taken, count))
+
+
+def _some_of_deque(values: deque[Any], draw: int) -> list[Any]:
+    count = deque.__len__(values)
+    return list(map(deque.__getitem__, repeat(values), range(count)[spaced(count, draw)]))
 
 
 _maxlen = deque.__dict__["maxlen"].__get__
@@ -139,18 +149,21 @@ _maxlen = deque.__dict__["maxlen"].__get__
 def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> Inside:
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
-    taken = list(islice(builtin.__iter__(values), min(count, walk.draw)))  # in hash order any few are as good
+    taken = settled(_some_of_set, builtin, values, walk.draw)
     return Inside("set", builtin.__sizeof__(values) + GC_BYTES, count, **items(walk, taken, count))
+
+
+def _some_of_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:  # noqa: ANN401
+    return list(islice(builtin.__iter__(values), draw))  # in hash order any few are as good
 
 
 def _look_dict(mapping: dict[Any, Any], walk: Walk) -> Inside:
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
-    if count <= NAMED_KEYS and all(type(key) is str for key in dict.keys(mapping)):
-        fields = list(dict.items(mapping))
-        parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in fields]
-        return Inside("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in fields)])
-    pairs = _some_entries(mapping, count, walk.draw)
+    pairs = settled(_some_entries, mapping, count, walk.draw)
+    if count <= NAMED_KEYS and all(type(key) is str for key, _ in pairs):
+        parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in pairs]
+        return Inside("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in pairs)])
     named = [named for key, value in pairs for named in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
         return Inside("dict", size, count, parts=named)
@@ -163,7 +176,7 @@ def _is_name(key: str) -> bool:
 
 
 def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[Any, Any]]:
-    if count <= draw:
+    if count <= max(draw, NAMED_KEYS):
         return list(dict.items(mapping))
     if count <= FAR_DICT:
         return list(islice(dict.items(mapping), 0, count, -(-count // draw)))
@@ -243,16 +256,34 @@ def _look_container(held_by: Any, walk: Walk, *, keeps: Keeps) -> Inside:  # noq
     )
 
 
+def kept_in(container: Any) -> Any:  # noqa: ANN401
+    """The list, deque, dict or set in which a container of a library keeps its items; of other objects themselves."""
+    for owner in mro(type(container)):
+        keeps = CONTAINERS.get(full_name(owner))
+        if keeps is not None and _is_what_it_says(owner):
+            held = dict(attributes(type(container))(container))
+            return held.get(f".{keeps.items}", container)
+        if full_name(owner) == ("_queue", "SimpleQueue") and _is_what_it_says(owner):
+            return _waiting(container)
+    return container
+
+
 def _look_simple_queue(queue: Any, walk: Walk) -> Inside:  # noqa: ANN401
+    waiting = _waiting(queue)
+    count = len(waiting)
+    taken = waiting[spaced(count, walk.draw)]
+    return Inside("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **items(walk, taken, count))
+
+
+def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
     """`queue.SimpleQueue` is written in C: what waits is seen by the collector only."""
     held = referents(queue)
-    space = loaded("_queue")
-    assert space is not None  # noqa: S101  (it is where the class was found)
-    count = space["SimpleQueue"].qsize(queue)
-    if len(held) == 1 and type(held[0]) is list:  # up to 3.12 a list, whose taken items are None
-        held = held[0][-count:] if count else []
-    step = -(-count // walk.draw) if count > walk.draw else 1
-    return Inside("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **items(walk, held[::step], count))
+    if sys.version_info < (3, 13) and len(held) == 1:  # a list, whose taken items are None
+        space = loaded("_queue")
+        assert space is not None  # noqa: S101  (it is where the class was found)
+        count = space["SimpleQueue"].qsize(queue)
+        return held[0][-count:] if count else []
+    return held
 
 
 def _look_module(module: Any, _walk: Walk) -> Inside:  # noqa: ANN401

@@ -4,6 +4,7 @@ import gc
 import inspect
 import types
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 from flatwater.memory.objects.locals import function_name, locals_of
@@ -17,8 +18,9 @@ from flatwater.memory.objects.raw import (
     full_name,
     names_of,
     plain,
+    settled,
 )
-from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk, claim
+from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk, claim, spaced
 
 
 def look_function(function: types.FunctionType, walk: Walk) -> Inside:
@@ -76,14 +78,13 @@ _Cache: Any = type(lru_cache(lambda: None))
 
 def look_cache(wrapper: Any, walk: Walk) -> Inside:  # noqa: ANN401
     """An `lru_cache`: keys and results, which only the collector's view of it shows."""
-    stored = cached(wrapper)
-    count, bound = len(stored), names_of(_Cache)["cache_info"](wrapper).maxsize
+    count, bound = results(wrapper), names_of(_Cache)["cache_info"](wrapper).maxsize
     table = _table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
     size += 0 if bound is None else count * _LINK_BYTES
     function = [(f".<function of {cache_name(wrapper)}>", dict_of(wrapper).get("__wrapped__"))]
-    step = -(-count // walk.draw) if count > walk.draw else 1
-    named = [named for key, value in stored[::step] for named in (("[*]", value), ("[key]", key))]
+    stored = settled(_some_results, wrapper, table, spaced(count, walk.draw))
+    named = [named for key, value in stored for named in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
         return Inside("cache", size, count, parts=named + function, capacity=bound)
     return Inside("cache", size, count, parts=function, drawn=named, of=count, each=2, capacity=bound)
@@ -111,14 +112,33 @@ def results(wrapper: object) -> int:
     return count
 
 
-def cached(wrapper: object) -> list[tuple[Any, Any]]:
-    """Keys and results of an `lru_cache`, oldest first."""
-    table = _table(wrapper)
+def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
+    """Keys and results that an `lru_cache` keeps since the shortest time, oldest first."""
+    return settled(_last_results, wrapper, _table(wrapper), count)
+
+
+def _some_results(wrapper: object, table: dict[Any, Any] | None, places: slice) -> list[tuple[Any, Any]]:
     if not table:
         return []
+    if _is_linked(table):
+        return _links(wrapper, table)[places]
+    return list(islice(table.items(), places.start, None, places.step))
+
+
+def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> list[tuple[Any, Any]]:
+    if not table:
+        return []
+    return _links(wrapper, table)[-count:] if _is_linked(table) else list(islice(reversed(table.items()), count))[::-1]
+
+
+def _is_linked(table: dict[Any, Any]) -> bool:
+    """Whether it is the table of a bounded cache, which finds links: each has a key and a result."""
+    return full_name(type(next(iter(table.values()), None)))[1] == "_lru_list_elem"
+
+
+def _links(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """Keys and results of a bounded cache, oldest first."""
     link = type(next(iter(table.values())))
-    if full_name(link)[1] != "_lru_list_elem":
-        return list(table.items())
     held = gc.get_referents(wrapper)
     at = next(i for i, one in enumerate(held) if one is table)
     flat = [one for one in held[:at] if one is not link and one is not type(wrapper)]

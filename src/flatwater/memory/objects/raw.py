@@ -15,6 +15,10 @@ from threading import Thread
 from typing import Any, TypeVar
 
 H = TypeVar("H", bound=Hashable)
+T = TypeVar("T")
+
+TRIES = 16
+"""Times that a container is read which another thread changes meanwhile: between two bytecodes each time."""
 
 GC_BYTES = 16
 """What the collector's header adds to each object that it tracks."""
@@ -104,11 +108,32 @@ def dict_of(obj: object) -> dict[Any, Any]:
     return found if issubclass(type(found), dict) else {}
 
 
+def settled(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: ANN401
+    """What a function reads from a container that other threads may change: it is read again where one has meanwhile.
+
+    No thread comes in between while C code iterates, but one may between its beginning and its first item.
+
+    Args:
+        read: takes items from a container with C code alone, such as `list`.
+        told: its arguments.
+
+    Raises:
+        RuntimeError: the container was changed each time. So says an IndexError of a deque that became shorter.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return read(*told)
+        except (RuntimeError, IndexError):
+            continue
+    return read(*told)
+
+
 def entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """The entries of a namespace whose keys are names."""
     of_class = type(space) is types.MappingProxyType
     items: Iterable[tuple[Any, Any]] = space.items() if of_class else dict.items(space)  # type: ignore[arg-type]
-    return [(plain(key), value) for key, value in items if issubclass(type(key), str)]
+    held: list[tuple[Any, Any]] = settled(list, items)
+    return [(plain(key), value) for key, value in held if issubclass(type(key), str)]
 
 
 def sizer(kind: type) -> Callable[[Any], int]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from flatwater.memory.objects.arrays import Graph, saved_tensors
 from flatwater.memory.objects.children import ATOMS, look
-from flatwater.memory.objects.raw import entries, full_name, is_a, loaded, name_of, namespace
+from flatwater.memory.objects.raw import entries, full_name, is_a, loaded, name_of, namespace, settled
 from flatwater.memory.objects.roots import Roots, named_roots, user_modules
 from flatwater.memory.objects.view import Walk
 
@@ -125,11 +125,16 @@ def _reference(name: str, holder: Any, held: object) -> str:  # noqa: ANN401
 
 def _key(holder: Any, held: object) -> str:  # noqa: ANN401
     if issubclass(type(holder), dict):
-        return next((_short(key) for key, value in dict.items(holder) if value is held), "*")
+        pairs: list[tuple[Any, Any]] = settled(list, dict.items(holder))
+        return next((_short(key) for key, value in pairs if value is held), "*")
     for kind in (list, tuple, deque):
         if issubclass(type(holder), kind):
-            return next((str(at) for at, value in enumerate(kind.__iter__(holder)) if value is held), "*")
+            return next((str(at) for at, value in enumerate(settled(_items, kind, holder)) if value is held), "*")
     return "*"
+
+
+def _items(kind: Any, holder: Any) -> list[Any]:  # noqa: ANN401
+    return list(kind.__iter__(holder))
 
 
 def _short(key: object) -> str:
