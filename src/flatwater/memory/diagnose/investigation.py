@@ -27,6 +27,7 @@ from flatwater.memory.objects.census import Census, Holding
 from flatwater.memory.objects.libraries import longer
 from flatwater.memory.objects.raw import full_name, is_a
 from flatwater.memory.objects.roots import Callback, Roots, is_of_library_call
+from flatwater.memory.probes.bound import thread_seconds
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Series, Slope, drifting, rising_lately, stairs
 from flatwater.memory.thresholds import SHIPPED
@@ -68,7 +69,9 @@ class Investigation:
     made: int | None = None
     """... the most bytes that were made and lived at one of them, ..."""
     built: int = 0
-    """... and readings at which those had become more: an item may be under way."""
+    """... readings at which those had become more, as an item may be under way, ..."""
+    asked: float = 0.0
+    """... and CPU seconds of all of them."""
     retold: list[Finding] | None = None
     """The findings of the last look with the line, once it is known."""
     garbage: tuple[int, int] | None = None
@@ -189,6 +192,13 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
 
     No census is needed for it: `retold` has the findings as soon as the line is known.
     """
+    began = thread_seconds()
+    waits = _looks_on_(case, tracer, roots)
+    case.asked = case.asked + thread_seconds() - began if waits else 0.0
+    return waits
+
+
+def _looks_on_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     found, foremost = {each.owner: each for each in case.found}, next(iter(case.sought), "")
     if foremost not in found:
         return False
@@ -198,7 +208,8 @@ def waits_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     seen = not leads_to_several(way) or len(containers) < ASKED  # of so many, the one that grows may be out of sight
     builds = _builds(case, tracer) and seen and not whole
     case.still = 0 if whole else case.still + (not builds)
-    waits = not whole and case.still <= CASE.still and not _emptied(case, foremost, containers)
+    patient = case.still <= CASE.still and case.asked < CASE.asked
+    waits = not whole and patient and not _emptied(case, foremost, containers)
     if made is not None:
         found[foremost] = replace(found[foremost], made_at=made)
         others = [] if waits else [owner for owner in case.sought if owner in found and found[owner].made_at is None]
@@ -236,24 +247,30 @@ def _made_(
 ) -> tuple[Made | None, bool]:
     """The line of what was added to an owner since tracing began; and whether it is final.
 
-    An item may still be filled, by lines that have not run yet: a second one says that the first is whole. What has its
-    size from the beginning on is not waited for: an array, a text, a handle.
+    An item may still be filled, by lines that have not run yet: a second one says that the first is whole, in the same
+    container or in another one on the path. What has its size from the beginning on is not waited for: an array, a
+    text, a handle.
     """
     way, holding = case.sought[found.owner]
     unseen = 0 if leads_to_several(way) else holding.length  # among several it is new; else it may be a copy
+    line: Made | None = None
     for container, length in zip(containers, lengths_of(containers), strict=True):
         before = replace(holding, length=case.lengths.get(id(container), unseen))
+        if line is not None:
+            if length > before.length:
+                return line, True
+            continue
         newest = added_since(container, length, before)
         if not newest:
             continue
         if found.owner == case.found[0].owner:
             case.length = length
         handles = handles_below(newest) if found.outside else ()
-        made = line_of_(case, tracer, found.owner, handles or newest)
-        if made is not None:
-            sized = bool(handles) or is_a(newest[-1], str, bytes) or figures_of(newest[-1]) is not None
-            return made, sized or holding.kind not in ITEMISED or length > before.length + 1
-    return None, False
+        line = line_of_(case, tracer, found.owner, handles or newest)
+        sized = bool(handles) or is_a(newest[-1], str, bytes) or figures_of(newest[-1]) is not None
+        if line is not None and (sized or holding.kind not in ITEMISED or length > before.length + 1):
+            return line, True
+    return line, False
 
 
 def wants_garbage(case: Investigation) -> bool:

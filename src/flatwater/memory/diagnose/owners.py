@@ -9,7 +9,7 @@ from typing import Any
 from flatwater.memory.diagnose.contents import LEAVES, Contents, contents, describe, newest_items, redundancy
 from flatwater.memory.diagnose.rules import Rule, rule_of
 from flatwater.memory.objects.census import Census, Holding
-from flatwater.memory.objects.children import look
+from flatwater.memory.objects.children import items_of, look
 from flatwater.memory.objects.raw import full_name, loaded, name_of, plain, settled
 from flatwater.memory.objects.roots import Roots, spoken_name, tiers, user_modules
 from flatwater.memory.objects.view import Named, Walk
@@ -294,7 +294,8 @@ FOLLOWED = ITEMISED | _WHOLE | {"object"}
 def lengths_of(containers: Iterable[Any]) -> list[int]:
     """Items of each, as a census counts them."""
     walk = Walk(1, lambda _: False, 1)
-    return [look(container, walk).length for container in containers]
+    known = [(container, items_of(container)) for container in containers]
+    return [items if items >= 0 else look(container, walk).length for container, items in known]
 
 
 def added_since(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:  # noqa: ANN401

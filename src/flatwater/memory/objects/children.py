@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from flatwater.errors import ConfigError
 from flatwater.memory.objects.arrays import Graph, look_array, look_graph, look_storage, look_tensor
 from flatwater.memory.objects.functions import (
+    Cache,
     function_size,
     look_cache,
     look_exception,
@@ -24,8 +25,15 @@ from flatwater.memory.objects.functions import (
     look_generator,
     look_method,
     look_partial,
+    results,
 )
-from flatwater.memory.objects.instances import attributes, is_opaque_class, look_foreign, look_instance
+from flatwater.memory.objects.instances import (
+    attributes,
+    is_opaque_class,
+    look_foreign,
+    look_instance,
+    look_written_text,
+)
 from flatwater.memory.objects.raw import (
     GC_BYTES,
     dict_of,
@@ -256,6 +264,15 @@ def _look_container(held_by: Any, walk: Walk, *, keeps: Keeps) -> Inside:  # noq
     )
 
 
+def items_of(value: Any) -> int:  # noqa: ANN401
+    """Items of a container or a cache, without a look at one; -1 of other objects."""
+    kind = type(value)
+    for builtin in (list, dict, set, deque):
+        if issubclass(kind, builtin):
+            return builtin.__len__(value)
+    return results(value) if kind is Cache else -1
+
+
 def kept_in(container: Any) -> Any:  # noqa: ANN401
     """The list, deque, dict or set in which a container of a library keeps its items; of other objects themselves."""
     for owner in mro(type(container)):
@@ -330,6 +347,7 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
 _BUILTIN = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
 _LIBRARY: dict[tuple[str, str], _Opener] = {
     ("functools", "_lru_cache_wrapper"): look_cache,
+    ("_io", "StringIO"): look_written_text,
     ("_queue", "SimpleQueue"): _look_simple_queue,
     ("numpy", "ndarray"): look_array,
     ("torch._C", "TensorBase"): look_tensor,

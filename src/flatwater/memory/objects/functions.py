@@ -72,13 +72,13 @@ def look_partial(made: partial[Any], _walk: Walk) -> Inside:
     return Inside("closure", object.__sizeof__(made) + GC_BYTES, len(parts), parts=parts)
 
 
-_Cache: Any = type(lru_cache(lambda: None))
+Cache: Any = type(lru_cache(lambda: None))
 """The class of caches, which functools does not export."""
 
 
 def look_cache(wrapper: Any, walk: Walk) -> Inside:  # noqa: ANN401
     """An `lru_cache`: keys and results, which only the collector's view of it shows."""
-    count, bound = results(wrapper), names_of(_Cache)["cache_info"](wrapper).maxsize
+    count, bound = results(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
     table = _table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
     size += 0 if bound is None else count * _LINK_BYTES
@@ -108,7 +108,7 @@ def _table(wrapper: object) -> dict[Any, Any] | None:
 
 def results(wrapper: object) -> int:
     """How many results an `lru_cache` keeps."""
-    count: int = names_of(_Cache)["cache_info"](wrapper).currsize
+    count: int = names_of(Cache)["cache_info"](wrapper).currsize
     return count
 
 

@@ -1,9 +1,11 @@
 """Attributes of instances, read through the descriptors of their classes: no property, no `__getattr__` runs."""
 
 import gc
+import io
 import sys
 import types
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from flatwater.memory.objects.raw import (
@@ -22,6 +24,9 @@ from flatwater.memory.objects.view import Inside, Look, Named, Walk, claim
 
 FEW = 16
 """Instances of each class whose attributes a census reads without making their dicts."""
+MUCH = 4096
+"""Bytes of its own for each that it refers to, from which on an object of C is a buffer, and no container."""
+_StringIO = names_of(io.StringIO)
 _INLINE = sys.version_info < (3, 13)
 """Whether an instance whose dict was made once keeps it, with slower access to its attributes from then on."""
 _TOOL = "flatwater.memory."
@@ -187,13 +192,22 @@ def look_instance(kind: type) -> Look | None:
         if id(kind) not in walk.seen and walk.is_user_class(kind):
             claim(walk, id(kind), 0)  # the instances that are looked at may stand for others, which share it
             parts.append((".<class>", kind))
-        return Inside(name, size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0), count, parts)
+        size = size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
+        return (
+            Inside("bytes", size, size, parts)
+            if hidden and _is_buffer(size, count)
+            else Inside(name, size, count, parts)
+        )
 
     return opened
 
 
 _DICT_BYTES, _ENTRY_BYTES = 64, 8
 """An instance's dict shares its keys with the class: a header, and a pointer for each value."""
+
+
+def _is_buffer(size: int, parts: int) -> bool:
+    return size > MUCH * max(1, parts)
 
 
 def look_foreign(kind: type) -> Look:
@@ -204,9 +218,19 @@ def look_foreign(kind: type) -> Look:
     def opened(obj: Any, _walk: Walk) -> Inside:  # noqa: ANN401
         parts = _referents(obj)
         size = max(size_of(obj), _buffer_bytes(obj) if exports else 0)
-        return Inside("object" if parts else "bytes", size, len(parts), parts=parts)
+        if not parts or _is_buffer(size, len(parts)):
+            return Inside("bytes", size, size, parts)
+        return Inside("object", size, len(parts), parts)
 
     return opened
+
+
+def look_written_text(out: io.StringIO, _walk: Walk) -> Inside:
+    """A text that is written to. It keeps lines that were not joined yet, of which its size does not tell."""
+    size = io.StringIO.__sizeof__(out)
+    with suppress(ValueError):  # it is closed, and keeps nothing
+        size = max(size, _StringIO["tell"](out))
+    return Inside("bytes", size, size, parts=_referents(out))
 
 
 def _referents(obj: Any) -> list[Named]:  # noqa: ANN401

@@ -7,14 +7,12 @@ follow.
 
 import gc
 import sys
-from collections import deque
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from flatwater.memory.objects.children import ATOMS
-from flatwater.memory.objects.functions import results
+from flatwater.memory.objects.children import ATOMS, items_of
+from flatwater.memory.objects.functions import Cache
 from flatwater.memory.objects.instances import is_opaque_class
 from flatwater.memory.objects.raw import namespace, plain
 from flatwater.memory.objects.roots import OURS, Roots, user_modules
@@ -24,8 +22,6 @@ _CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType, FrameTyp
 """What modules are made of, and what runs in them: it leads to all the rest."""
 _FIXED_TYPES = ATOMS | {*map(id, (*_CODE, tuple))}
 """Globals of these do not become longer."""
-_CONTAINERS = (list, dict, set, deque)
-_CACHE = type(lru_cache(len))
 OPENED = 200
 """Items of a container that is looked into, at most: of a longer one they are alike, and it counts by itself."""
 DEEP, MOST = 8, 2000
@@ -66,9 +62,9 @@ def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  
     for hop in range(DEEP):
         opened = []
         for each in level:
-            items = _items(each)
+            items = items_of(each)
             total += max(0, items)
-            if items <= OPENED and type(each) is not _CACHE:
+            if items <= OPENED and type(each) is not Cache:
                 opened.append(each)
         visited += len(level)
         level = []
@@ -105,12 +101,3 @@ def _globals(roots: Roots) -> Iterator[Named]:
             said = plain(key, "[*]")
             if not said.startswith("__"):
                 yield f"{name}.{said}", value
-
-
-def _items(value: Any) -> int:  # noqa: ANN401
-    """Items of a container or a cache; -1 of other objects."""
-    kind = type(value)
-    for builtin in _CONTAINERS:
-        if issubclass(kind, builtin):
-            return builtin.__len__(value)
-    return results(value) if kind is _CACHE else -1

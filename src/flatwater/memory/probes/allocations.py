@@ -2,11 +2,13 @@
 
 Two places are looked at that `tracemalloc.get_object_traceback` leaves out. Python 3.11 allocates an object with a
 `__dict__` two pointers further in front than it looks for it afterwards (3.12 looks at the right place), so that no
-such object has a line there. And an empty list or dict is one that waited on a free list: what was allocated when it
-was filled is its table.
+such object has a line there. And what grows is a block of its own: the table of a list or a dict, which may also have
+waited on a free list, or the buffer of what is written to.
 """
 
+import array
 import ctypes
+import io
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -14,12 +16,22 @@ from collections.abc import Iterator
 Frames = tuple[tuple[str, int], ...]
 """Files and lines, from the innermost outwards."""
 
-_GC_HEAD = 2 * ctypes.sizeof(ctypes.c_void_p)
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+_GC_HEAD = 2 * _POINTER
 _MANAGED_DICT = 1 << 4
 """Flag of a type whose instances have two pointers before the collector's own, in Python 3.11."""
-_BEFORE = 2 * ctypes.sizeof(ctypes.c_void_p)
-_TABLES = {id(list): 3 * ctypes.sizeof(ctypes.c_void_p), id(dict): 4 * ctypes.sizeof(ctypes.c_void_p)}
-"""Where in a list and a dict the address of its table stands; within the object in every version, if not the table."""
+_BEFORE = 2 * _POINTER
+_Places = tuple[tuple[int, ...], ...]
+_BLOCKS: dict[int, _Places] = {
+    id(list): ((3,),),
+    id(dict): ((4,),),
+    id(bytearray): ((4,),),
+    id(array.array): ((3,),),
+    id(io.BytesIO): ((2,),),
+    id(io.StringIO): ((2,), (7,)) if sys.version_info >= (3, 12) else ((2,), (8, 3)),  # it is a list of texts at first
+}
+"""Where in an object the address of its block stands, in pointers from its beginning; two numbers lead on by way of
+another object. It is within the object in every version that is supported, if not the block."""
 
 
 def _lookup() -> "ctypes._FuncPointer | None":
@@ -35,7 +47,7 @@ _traceback_at = _lookup()
 
 
 def frames_of(item: object) -> Frames:
-    """The lines that allocated an object, or the table of its items; nothing where it is not known."""
+    """The lines that allocated an object, or the block of what it holds; nothing where it is not known."""
     known = tracemalloc.get_object_traceback(item)
     if known is not None:
         return tuple((frame.filename, frame.lineno) for frame in reversed(known))
@@ -50,6 +62,8 @@ def _addresses(item: object) -> Iterator[int]:
     kind = type(item)
     if sys.version_info < (3, 12) and type.__dict__["__flags__"].__get__(kind) & _MANAGED_DICT:
         yield id(item) - _GC_HEAD - _BEFORE
-    table = _TABLES.get(id(kind))
-    if table is not None:
-        yield ctypes.c_size_t.from_address(id(item) + table).value
+    for way in _BLOCKS.get(id(kind), ()):
+        address = id(item)
+        for pointers in way:
+            address = address and ctypes.c_size_t.from_address(address + pointers * _POINTER).value
+        yield address

@@ -29,6 +29,9 @@ TRACED = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
 INVESTIGATING = 0.06
 """Seconds to the first reading after a census; doubled for each that follows, as growth may come in bursts."""
+BETWEEN = 2.0
+"""Times as long as a reading took, until the next one while allocations are traced: the program is to make something
+meanwhile, and a look for its line is slow under a trace as well."""
 LONGEST = 10.0
 """Seconds without a reading, at most, where boundaries come by."""
 RECENT = 9
@@ -95,7 +98,11 @@ def put_off_(
     pace.investigated = pace.investigated + (not (tracing or counting)) if investigating else 0
     if not (counting or tracing):
         pace.recent = [*pace.recent[1 - RECENT :], took]
-    gap = INVESTIGATING if tracing else _gap(pace, now, investigating=investigating, counting=counting)
+    gap = (
+        max(INVESTIGATING, BETWEEN * took)
+        if tracing
+        else _gap(pace, now, investigating=investigating, counting=counting)
+    )
     pace.gap = gap
     pace.due = now + (gap if idle_cpu is None else _rest(pace, now, idle_cpu))
     pace.anchor, period = _anchor(counts, now - pace.began, max(2 * gap, USUAL))
