@@ -9,7 +9,7 @@ MEMORY = Path(flatwater.memory.thresholds.__file__).parent
 METERS = {
     "series/slope.py": {"POINTS"},
     "series/readings.py": {"SOON", "TURNS"},
-    "diagnose/contents.py": {"LEAVES", "MOST", "LARGEST_SHIFT", "MOST_ELEMENTS"},
+    "diagnose/contents.py": {"LEAVES", "MOST", "LARGEST_SHIFT", "MOST_ELEMENTS", "SAMPLED", "FAR"},
     "diagnose/finding.py": {"BRIEF", "WIDTH", "LABEL"},
     "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST"},
     "diagnose/lines.py": {"FRAMES", "DEEP_FRAMES", "CONTENTS"},
@@ -27,6 +27,7 @@ METERS = {
     "watch/pace.py": {
         "QUICK", "QUICK_READINGS", "USUAL", "SHARE", "CREDIT", "DEEP_SHARE", "COUNTING_SHARE", "PROVEN_SHARE", "SLICE",
         "SLICE_SHARE", "TRACED", "INVESTIGATING", "LONGEST", "RECENT", "REGULAR", "NEAR", "FAR",
+        "BETWEEN",
     },
     "watch/inject/sitecustomize.py": {"_OLDEST"},
     "watch/pages.py": {"MOST"},

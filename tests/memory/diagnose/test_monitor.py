@@ -56,6 +56,9 @@ def keep_others(n):
     for _ in range(n):
         OTHERS.append(np.ones((1024, 128)))
 
+def page(n):
+    OTHERS[n].append({"letters": [float(n) for n in range(1000)]})
+
 def store(n):
     for _ in range(n):
         REPLAY.append(np.ones((1024, 128)))
@@ -96,6 +99,14 @@ def monitor() -> Iterator[Monitor]:
     monitor.close()
     assert monitor._tracer is not None
     assert not monitor._tracer.running
+
+
+@pytest.fixture
+def tracer() -> Iterator[Tracer]:
+    tracer = Tracer()
+    tracer.start()
+    yield tracer
+    tracer.stop()
 
 
 Step = Callable[[int], Reading]
@@ -291,6 +302,38 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
     assert monitor._rest_of(monitor._last) == []
     found = [each.verdict for each in monitor.uncollected(number * MIB, number)]
     assert found == ([] if falls else ["native"]), "what was freed at once may have been garbage"
+
+
+def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
+    user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While allocations are traced, a look at a large item may take as long as the program."""
+    told = watch(monitor, leaking(user), 10)
+    case = Investigation({}, found=[finding for found in told.values() for finding in found])
+    case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    clock = count(0.0, 0.4 * CASE.asked)
+    monkeypatch.setattr("flatwater.memory.diagnose.investigation.thread_seconds", lambda: next(clock))
+    assert [waits_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
+
+
+def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
+    user: Any, monitor: Monitor, tracer: Tracer
+) -> None:
+    """As pages do that are read one after the other, each with a cache of its own that takes one text."""
+    told = watch(monitor, leaking(user), 10)
+    user.OTHERS += [[], [], []]
+    held = take_census(Roots()).holdings["train.OTHERS[*]"]
+    (found,) = [finding for found in told.values() for finding in found]
+    case = Investigation({}, found=[replace(found, owner=held.path)])
+    case.sought = {held.path: (("train.OTHERS", "[*]"), held)}
+    measure_(case, Roots())
+    assert waits_(case, tracer, Roots())
+    user.page(0)
+    assert waits_(case, tracer, Roots()), "it may be filled still"
+    assert case.lines[held.path].function == "page"
+    user.page(1)
+    assert not waits_(case, tracer, Roots())
+    assert case.retold is not None
 
 
 def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, monitor: Monitor) -> None:

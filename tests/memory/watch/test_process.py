@@ -21,6 +21,7 @@ from flatwater.memory.watch.books import Row
 from flatwater.memory.watch.boundaries import RESTING, TICK_SECONDS
 from flatwater.memory.watch.pace import (
     CREDIT,
+    INVESTIGATING,
     LONGEST,
     QUICK,
     REGULAR,
@@ -196,6 +197,13 @@ def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: f
     pace.hurry()
     put_off_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
     assert isclose(pace.due, now + pace.gap)
+
+
+@given(cost=st.floats(1e-4, 2.0))
+def test_between_two_looks_a_traced_program_has_twice_their_time(cost: float) -> None:
+    pace = Pace(began=0.0)
+    put_off_(pace, 1.0, cost, {"tick": 1}, investigating=True, tracing=True)
+    assert isclose(pace.due - 1.0, max(INVESTIGATING, 2 * cost))
 
 
 def test_memory_that_rises_in_a_program_that_rests_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

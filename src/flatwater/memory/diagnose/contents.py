@@ -20,7 +20,7 @@ from flatwater.memory.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
 
-ASKED, FAR = 4096, 1_000_000
+SAMPLED, FAR = 4096, 1_000_000
 """Items of a set that are asked whether they were made while allocations are traced, as a set has no order; among the
 first so many, which takes 10 to 30 ms."""
 
@@ -88,7 +88,7 @@ def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: AN
         return list(builtin.__getitem__(container, slice(-count, None)))
     if not tracemalloc.is_tracing():
         return list(islice(builtin.__iter__(container), count))
-    some = list(islice(builtin.__iter__(container), 0, FAR, max(1, min(length, FAR) // ASKED)))
+    some = list(islice(builtin.__iter__(container), 0, FAR, max(1, min(length, FAR) // SAMPLED)))
     return ([item for item in some if frames_of(item)] or some)[-count:]
 
 
