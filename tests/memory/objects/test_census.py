@@ -259,6 +259,20 @@ def test_frames_of_other_threads_and_what_threads_were_given(load: Load) -> None
 
 
 HOLDS = {
+    "train.WEAK": """
+        import weakref
+        class Client: ...
+        CLIENTS = [Client() for _ in range(10)]
+        WEAK = weakref.WeakKeyDictionary({client: bytes(10_000) for client in CLIENTS})
+    """,
+    "train.CALLED": """
+        import weakref
+        class Client: ...
+        CLIENTS = [Client() for _ in range(10)]
+        def forget(text):
+            return lambda reference: len(text)
+        CALLED = [weakref.ref(client, forget(bytes(10_000))) for client in CLIENTS]
+    """,
     "train.held.<locals of make>.held": """
         def make():
             held = bytearray(10**5)
@@ -305,6 +319,26 @@ def test_each_way_of_holding(load: Load, path: str) -> None:
     """A hundred thousand bytes, wherever they hide."""
     load(HOLDS[path])
     assert take_census(ROOTS).holdings[path].bytes == pytest.approx(100_000, rel=0.05)
+
+
+def test_weak_references_count_by_themselves(load: Load) -> None:
+    """A million of them take 100 MB; what they refer to is held by others."""
+    program = load("""
+        import weakref
+        class Client: ...
+        CLIENTS = [Client() for _ in range(1000)]
+        BY_NUMBER = weakref.WeakValueDictionary(enumerate(CLIENTS))
+        ALL = weakref.WeakSet(CLIENTS)
+        for client in CLIENTS:
+            client.page = bytes(10_000)
+    """)
+    holdings = take_census(ROOTS).holdings
+    by_number, references = program.BY_NUMBER.data, program.ALL.data
+    each = sys.getsizeof(by_number[7]) + sys.getsizeof(1000)
+    assert holdings["train.BY_NUMBER"].bytes == pytest.approx(sys.getsizeof(by_number) + 1000 * each, rel=0.25)
+    each = sys.getsizeof(next(iter(references)))
+    assert holdings["train.ALL"].bytes == pytest.approx(sys.getsizeof(references) + 1000 * each, rel=0.25)
+    assert holdings["train.BY_NUMBER"].length == holdings["train.ALL"].length == 1000
 
 
 @pytest.mark.parametrize(

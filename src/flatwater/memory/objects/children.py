@@ -7,6 +7,7 @@ slots, closures cell by cell. Classes of libraries are known by module and name,
 import gc
 import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +37,7 @@ from flatwater.memory.objects.instances import (
 )
 from flatwater.memory.objects.raw import (
     GC_BYTES,
+    c_attribute,
     dict_of,
     entries,
     full_name,
@@ -285,6 +287,13 @@ def kept_in(container: Any) -> Any:  # noqa: ANN401
     return container
 
 
+def _look_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Inside:
+    """A weak reference has bytes of its own and may keep a callback; what it refers to it does not hold."""
+    callback = c_attribute(reference, "__callback__")
+    parts = [] if callback is None else [(".<callback>", callback)]
+    return Inside("object", weakref.ReferenceType.__sizeof__(reference) + GC_BYTES, len(parts), parts)
+
+
 def _look_simple_queue(queue: Any, walk: Walk) -> Inside:  # noqa: ANN401
     waiting = _waiting(queue)
     count = len(waiting)
@@ -336,6 +345,7 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
     type: _look_class,
     partial: look_partial,
     BaseException: look_exception,
+    weakref.ReferenceType: _look_reference,
     Graph: look_graph,
     types.FunctionType: look_function,
     types.MethodType: look_method,
@@ -362,5 +372,8 @@ CONTAINERS = {
     ("queue", "Queue"): Keeps("queue", "maxsize", waits=True),
     ("asyncio.queues", "Queue"): Keeps("_queue", "_maxsize", waits=True),
     ("multiprocessing.queues", "Queue"): Keeps("_buffer", waits=True),
+    ("weakref", "WeakKeyDictionary"): Keeps("data"),
+    ("weakref", "WeakValueDictionary"): Keeps("data"),
+    ("_weakrefset", "WeakSet"): Keeps("data"),
 }
 """Classes of libraries, by module and name, that keep items in an attribute."""

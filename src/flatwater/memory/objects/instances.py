@@ -44,10 +44,6 @@ _OPAQUE_TYPES = frozenset(map(id, (
     types.TracebackType,
 )))  # fmt: skip
 _OPAQUE_NAMES = frozenset({
-    ("weakref", "WeakValueDictionary"),
-    ("weakref", "WeakKeyDictionary"),
-    ("_weakrefset", "WeakSet"),
-    ("weakref", "ReferenceType"),
     ("weakref", "ProxyType"),
     ("weakref", "CallableProxyType"),
     ("mmap", "mmap"),
