@@ -614,6 +614,13 @@ def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:
     assert reached(keyed, ("kept", "[key]")) is kept[-1]
 
 
+def test_children_of_one_name_are_all_reached(load: Load) -> None:
+    """Of an object of C the collector says what it refers to, and no names: two lists are both `<list>`."""
+    program = load("first, second = [1], [2, 3]\nheld = property(first, second)")
+    found = all_reached(Roots(), ("train.held", ".<list>"), 64)
+    assert [id(each) for each in found] == [id(program.first), id(program.second)]
+
+
 def test_a_way_asks_once_which_modules_are_the_users(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes milliseconds, and several times as many while allocations are traced."""
     program = load("""

@@ -303,6 +303,17 @@ HOLDS = {
             fail()
         except ValueError as error:
             held.append(error)""",
+    "train.kept.<traceback>.<locals of fail>.big": """
+        import sys
+        def fail():
+            big = bytearray(10**5)
+            raise ValueError
+        def tried():
+            try:
+                fail()
+            except ValueError:
+                return sys.exc_info()[2].tb_next
+        kept = tried()""",
     "train.held.grad": "import torch\nheld = torch.ones(25000, requires_grad=True)\nheld.sum().backward()",
     "train.storage": "import torch\nstorage = torch.zeros(25000).untyped_storage()",
     "train.sparse": "import torch\nsparse = torch.ones(50, 100).to_sparse()",
@@ -319,6 +330,29 @@ def test_each_way_of_holding(load: Load, path: str) -> None:
     """A hundred thousand bytes, wherever they hide."""
     load(HOLDS[path])
     assert take_census(ROOTS).holdings[path].bytes == pytest.approx(100_000, rel=0.05)
+
+
+def test_code_that_is_kept_without_a_function_counts(load: Load) -> None:
+    program = load("""
+        SOURCE = "def act(x):\\n    def inner(y):\\n        return [x, y]\\n    return inner\\n"
+        compiled = [compile(SOURCE * 20, "<made>", "exec") for _ in range(50)]
+    """)
+    least = sum(code.__sizeof__() for code in program.compiled)
+    assert take_census(ROOTS).holdings["train.compiled"].bytes > 3 * least
+
+
+def test_an_array_of_objects_is_a_container_while_it_fills(load: Load) -> None:
+    program = load("""
+        import numpy as np
+        slots = np.empty((100, 10), dtype=object)
+        full = np.array([[n] for n in range(10)] + [None, 7], dtype=object)
+    """)
+    for filled in (0, 1, 7, 64, 999, 1000):
+        program.slots.reshape(-1)[:filled] = [[n] for n in range(filled)]
+        holding = take_census(ROOTS).holdings["train.slots"]
+        room = None if filled in {0, 1000} else 1000
+        assert (holding.length, holding.capacity) == (filled or 1000, room)
+    assert take_census(ROOTS).holdings["train.full"].length == 12
 
 
 def test_weak_references_count_by_themselves(load: Load) -> None:

@@ -246,7 +246,7 @@ def all_reached(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
             elif name == KEY:
                 after += _newest_keys(place, inside.parts, most)
             else:
-                after += [child for called, child in inside.parts if called == name][:1]
+                after += [child for called, child in inside.parts if called == name][:most]
         places = after[-most:]
     return places
 

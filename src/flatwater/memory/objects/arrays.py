@@ -5,11 +5,12 @@ Neither numpy nor torch is imported: an object that gets here has brought its li
 
 import sys
 import weakref
+from bisect import bisect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from flatwater.memory.objects.raw import c_attribute, dict_of, entries, is_a, mro, name_of, names_of
-from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk, claim
+from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk, claim, items, spaced
 
 TENSOR_BYTES = 224
 """What a tensor takes besides its storage and what Python says: a header of the collector's, TensorImpl, allocations'
@@ -64,10 +65,18 @@ def look_array(array: Any, walk: Walk) -> Inside:  # noqa: ANN401
     if not numpy.ndarray.dtype.__get__(array).hasobject:
         return Inside("array", size, length)
     flat = numpy.ndarray.flat.__get__(array)
-    if length <= walk.draw:
-        return Inside("array", size, length, parts=[("[*]", value) for value in flat])
-    step = -(-length // walk.draw)
-    return Inside("array", size, length, drawn=[("[*]", flat[i]) for i in range(0, length, step)], of=length)
+    filled = _filled(flat, length)
+    held = items(walk, (flat[i] for i in range(filled)[spaced(filled, walk.draw)]), filled)
+    if filled < length:
+        return Inside("list", size, filled, capacity=length, **held)
+    return Inside("array", size, length, **held)
+
+
+def _filled(flat: Any, length: int) -> int:  # noqa: ANN401
+    """How many objects stand in an array that is filled from its beginning; all where it is not."""
+    if length == 0 or flat[0] is None or flat[length - 1] is not None:
+        return length
+    return bisect(range(length), 0, key=lambda at: int(flat[at] is None))
 
 
 def look_tensor(tensor: Any, walk: Walk) -> Inside:  # noqa: ANN401

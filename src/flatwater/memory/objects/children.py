@@ -20,12 +20,14 @@ from flatwater.memory.objects.functions import (
     Cache,
     function_size,
     look_cache,
+    look_code,
     look_exception,
     look_frame,
     look_function,
     look_generator,
     look_method,
     look_partial,
+    look_traceback,
     results,
 )
 from flatwater.memory.objects.instances import (
@@ -353,6 +355,8 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
     types.CoroutineType: look_generator,
     types.AsyncGeneratorType: look_generator,
     types.FrameType: look_frame,
+    types.TracebackType: look_traceback,
+    types.CodeType: look_code,
 }
 _BUILTIN = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
 _LIBRARY: dict[tuple[str, str], _Opener] = {

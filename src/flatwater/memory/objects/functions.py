@@ -46,10 +46,26 @@ def function_size(function: object, walk: Walk) -> int:
     """Bytes of a function and of its code, which counts once; 0 of other objects."""
     if type(function) is not types.FunctionType:
         return 0
-    code = function.__code__
+    return object.__sizeof__(function) + GC_BYTES + _code_size(function.__code__, walk)
+
+
+def _code_size(code: types.CodeType, walk: Walk) -> int:
     tables = (code.co_consts, code.co_names, code.co_linetable)
     size = code.__sizeof__() + sum(table.__sizeof__() for table in tables) + GC_BYTES * len(tables)
-    return object.__sizeof__(function) + GC_BYTES + claim(walk, id(code), size)
+    return claim(walk, id(code), size)
+
+
+def look_code(code: types.CodeType, walk: Walk) -> Inside:
+    """Code that is kept without a function, and the code of the functions in it."""
+    nested = [(".<code>", held) for held in code.co_consts if type(held) is types.CodeType]
+    return Inside("object", _code_size(code, walk), len(nested), nested)
+
+
+def look_traceback(trace: types.TracebackType, _walk: Walk) -> Inside:
+    """A traceback holds the locals of its frame and of those further in."""
+    inner = trace.tb_next
+    parts: list[Named] = [(".<traceback>", trace.tb_frame), *([] if inner is None else [(".<next>", inner)])]
+    return Inside("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
 
 
 def look_method(method: types.MethodType, _walk: Walk) -> Inside:

@@ -33,7 +33,6 @@ _TOOL = "flatwater.memory."
 _OPAQUE_TYPES = frozenset(map(id, (
     types.ModuleType,
     types.BuiltinFunctionType,
-    types.CodeType,
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
     types.MethodDescriptorType,
@@ -41,7 +40,6 @@ _OPAQUE_TYPES = frozenset(map(id, (
     types.MethodWrapperType,
     types.ClassMethodDescriptorType,
     types.GenericAlias,
-    types.TracebackType,
 )))  # fmt: skip
 _OPAQUE_NAMES = frozenset({
     ("weakref", "ProxyType"),
