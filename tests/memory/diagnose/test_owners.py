@@ -614,6 +614,29 @@ def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:
     assert reached(keyed, ("kept", "[key]")) is kept[-1]
 
 
+def test_a_table_of_weak_references_grows_with_what_others_keep(load: Load) -> None:
+    program = load("""
+    import weakref
+    class Client: ...
+    clients, by_number, every = [], weakref.WeakValueDictionary(), weakref.WeakSet()
+    def come(n):
+        for _ in range(n):
+            client = Client()
+            client.page = bytes(100)
+            clients.append(client)
+            every.add(client)
+            by_number[len(by_number)] = client
+    come(10)
+    """)
+    before = counted(0)
+    program.come(2000)
+    now = counted(1)
+    each = {owner.path.partition(".")[2]: owner.bytes_grown for owner in find_owners(before, now)}
+    assert sorted(each) == ["by_number", "clients", "every"]
+    (owner,) = owners_of(before, now, sum(each.values()), 1, handles=False)
+    assert (owner.path, owner.bytes_grown) == ("train.clients", sum(each.values()))
+
+
 def test_children_of_one_name_are_all_reached(load: Load) -> None:
     """Of an object of C the collector says what it refers to, and no names: two lists are both `<list>`."""
     program = load("first, second = [1], [2, 3]\nheld = property(first, second)")

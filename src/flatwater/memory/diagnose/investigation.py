@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakSet, WeakValueDictionary
 
 from flatwater.memory.diagnose.finding import Finding, Made
 from flatwater.memory.diagnose.garbage import Garbage, Search
@@ -118,7 +119,9 @@ def owners_of(before: Census, now: Census, rate: float, steps: int, *, handles: 
         handles: whether containers of handles are asked for what the others leave.
     """
     grown = rate * steps
-    owners = [each for each in find_owners(before, now) if each.bytes_grown >= _least_share(each) * grown]
+    owners = [
+        each for each in _without_weak(find_owners(before, now)) if each.bytes_grown >= _least_share(each) * grown
+    ]
     missing = grown - sum(owner.bytes_grown for owner in owners)
     together = sum(owner.bytes_grown / owner.steps for owner in owners)
     if 0 < CASE.too_large * rate < together:
@@ -126,6 +129,15 @@ def owners_of(before: Census, now: Census, rate: float, steps: int, *, handles: 
     if handles and missing > (1 - OWNING.explained) * grown:
         return [*find_handles(before, now, missing), *owners]
     return owners
+
+
+def _without_weak(owners: list[Owner]) -> list[Owner]:
+    """A table of weak references grows with what others keep: its bytes are those of the foremost other owner."""
+    strong = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
+    if not strong:
+        return owners
+    weak = sum(owner.bytes_grown for owner in owners) - sum(owner.bytes_grown for owner in strong)
+    return [replace(strong[0], bytes_grown=strong[0].bytes_grown + weak), *strong[1:]]
 
 
 def _least_share(owner: Owner) -> float:
