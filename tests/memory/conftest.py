@@ -8,19 +8,28 @@ from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 
+import _pytest
+import execnet
+import pluggy
 import pytest
+import xdist
+
+from flatwater.memory.objects import roots
 
 Load = Callable[..., ModuleType]
 TESTS = f"{Path(__file__).parents[1]}{os.sep}"
+RUNNERS = tuple(f"{Path(runner.__file__).parent}{os.sep}" for runner in (_pytest, pluggy, execnet, xdist))
+OF_LIBRARIES = roots._of_libraries
 
 
 @pytest.fixture(autouse=True)
 def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the other tests' modules: how many there are depends on what else this process was given to run."""
+    """Hide the other tests' modules, and what runs the tests: how much it holds depends on what else it has to run."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file.startswith(TESTS) and module is not request.module:
             monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(roots, "_of_libraries", lambda file: not file.startswith(RUNNERS) and OF_LIBRARIES(file))
 
 
 @pytest.fixture

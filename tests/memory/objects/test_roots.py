@@ -110,6 +110,48 @@ def test_what_tasks_are_suspended_with_is_reached(load: Load) -> None:
         assert [value for path, value in held if path == "numbers() in train.py: inside"] == [[3.5]] * 3
 
 
+def test_what_a_library_has_and_a_variable_of_the_users_too_is_the_users(load: Load) -> None:
+    """A loop keeps the task that runs, and the task all the others."""
+    program = load("""
+        def play(look):
+            kept = [bytes(10_000)]
+            return look(kept)
+    """)
+
+    def paths(kept: list[bytes]) -> set[str]:
+        held = census.take_census(Roots(libraries=(("lib.current", [kept]), ("lib.other", [bytes(20_000)])))).holdings
+        return {path for path, holding in held.items() if holding.parent is None and holding.bytes >= 10_000}
+
+    found = program.play(paths)
+    assert {"play() in train.py: kept", "lib.other"} <= found
+    assert "lib.current" not in found
+
+
+def test_the_task_that_all_wait_for_is_reached_among_thousands(load: Load) -> None:
+    """A set of many tasks has no order, and some of them are looked at."""
+    program = load("""
+        import asyncio
+        async def wait():
+            await asyncio.sleep(3600)
+        async def main(look):
+            own = [2.5]
+            tasks = [asyncio.ensure_future(wait()) for _ in range(5000)]
+            asyncio.get_running_loop().call_later(0.01, lambda: found.append(look()))
+            await asyncio.sleep(0.05)
+            for task in tasks:
+                task.cancel()
+            return len(own)
+        found = []
+        def run(look):
+            asyncio.run(main(look))
+            return found[0]
+    """)
+    own = program.run(lambda: dict(named_roots(Roots())).get("main() in train.py: own"))
+    program.found.clear()
+    gc.collect()  # the next test looks at its own tasks
+    assert own == [2.5]
+
+
 def test_a_look_at_tasks_keeps_nothing_alive(load: Load) -> None:
     """What a coroutine worked on is gone when it has ended, though its frame was looked at."""
     program = load("""

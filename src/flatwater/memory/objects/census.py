@@ -282,7 +282,7 @@ class Censuses:
     @property
     def roots(self) -> Roots:
         """Where the next one begins."""
-        return replace(self._roots, named=(*self._roots.named, *self.libraries.items()))
+        return replace(self._roots, libraries=tuple(self.libraries.items()))
 
     def take(self, step: int) -> tuple[int, Census] | None:
         """Go on with the one that is under way, or begin one.

@@ -42,6 +42,8 @@ class Roots:
     """Library packages whose code counts as the user's as well, such as "flatwater" in its own runs."""
     named: tuple[tuple[str, Any], ...] = ()
     """Objects that are held outside of the program's own variables, each with its path: a test's fixtures."""
+    libraries: tuple[tuple[str, Any], ...] = ()
+    """Globals of libraries, each with its path: theirs is what nothing of the user's reaches."""
 
 
 @lru_cache(maxsize=16_384)
@@ -158,6 +160,7 @@ def tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[
     # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
     others = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
     yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in others]
+    yield [*roots.libraries]
     for frame in _stacks(_of_libraries):
         yield _locals(frame, _package(frame))
 

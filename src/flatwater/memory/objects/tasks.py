@@ -6,13 +6,16 @@ Nothing of the program runs: tasks are asked by the methods of the builtin type,
 """
 
 import gc
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import Context, ContextVar, copy_context
+from itertools import islice
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
-from flatwater.memory.objects.raw import c_attribute, dict_of, full_name, loaded
+from flatwater.memory.objects.locals import locals_of
+from flatwater.memory.objects.raw import c_attribute, dict_of, full_name, loaded, settled
 
 MOST, DEEPEST = 2000, 100
 """Tasks that are looked at, and coroutines that wait for each other in one of them."""
@@ -38,8 +41,31 @@ def contexts() -> Iterator[tuple[ContextVar[Any], Any]]:
 def _tasks() -> list[Any]:
     space = loaded("asyncio.tasks") or {}
     known = [dict_of(space[name]).get("data", ()) for name in _SETS if name in space]
-    held = [alive() for tasks in known for alive in list(tasks)[:MOST]]
-    return [task for task in (*held, *_tasks_of_trio()) if task is not None]
+    held = [alive() for tasks in known for alive in settled(_first_of, tasks)]
+    tasks = {id(task): task for task in (*_completed(), *held, *_tasks_of_trio()) if task is not None}
+    return list(tasks.values())
+
+
+def _first_of(tasks: Iterable[Any]) -> list[Any]:
+    return list(islice(tasks, MOST))
+
+
+def _completed() -> list[Any]:
+    """Tasks that loops run until they are complete, which asyncio's functions have for variables.
+
+    What all the others are kept in is theirs as a rule, and a set of many tasks has no order.
+    """
+    builtin: Any = (loaded("_asyncio") or {}).get("Task")
+    found: list[Any] = []
+    frames = {} if builtin is None else sys._current_frames()  # noqa: SLF001  the documented way to see other threads
+    for innermost in frames.values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if frame.f_globals.get("__package__") == "asyncio":
+                found += [value for value in locals_of(frame).values() if issubclass(type(value), builtin)]
+            frame = frame.f_back
+    frames.clear()  # this very frame is among them
+    return found
 
 
 def _tasks_of_trio() -> list[Any]:
