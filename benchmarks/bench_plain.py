@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-PLAIN = Path(__file__).parents[1] / "tests" / "plain"
-sys.path.append(str(PLAIN))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "plain"))
 import holding
 
 WATCH = "import sys; from flatwater.cli.main import main; sys.exit(main())"
-SOURCE = (PLAIN / "holding.py").read_text().splitlines()
+PROGRAM = Path(holding.__file__)
+SOURCE = PROGRAM.read_text().splitlines()
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def marked(name: str) -> int:
 def watched(name: str, seconds: float, folder: Path) -> Row:
     """One program under the watch."""
     told = folder / f"{name.replace(':', '-')}.json"
-    program = [sys.executable, str(PLAIN / "holding.py"), name, str(seconds)]
+    program = [sys.executable, str(PROGRAM), name, str(seconds)]
     command = [sys.executable, "-c", WATCH, "watch", "--json", str(told), "--", *program]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if ended.returncode:
