@@ -111,9 +111,9 @@ def adders() -> dict[str, Callable[[int, Any], object]]:
         "list": lambda _, item: row.append(item),
         "deque": lambda _, item: recent.append(item),
         "set": lambda _, item: every.add(item),
-        "dict": values.__setitem__,
+        "dict": lambda n, item: values.update({n: item}),
         "keys": lambda n, item: keys.setdefault(item, n),
-        "ordered": ordered.__setitem__,
+        "ordered": lambda n, item: ordered.update({n: item}),
         "lists": lambda n, item: lists[n % 50].append(item),
         "nested": lambda n, item: nested.setdefault(n % 500, {}).__setitem__(n, item),
         "heap": lambda n, item: heapq.heappush(heap, [n, item]),
@@ -138,7 +138,8 @@ def cached_calls(seconds: float) -> None:
         return large(n)
 
     for n in rounds(seconds):
-        answer(n)
+        for k in range(10):
+            answer(10 * n + k)
 
 
 def added_text(seconds: float) -> None:
@@ -242,7 +243,11 @@ def callbacks_of_references(seconds: float) -> None:
     for n in rounds(seconds):
         for _ in range(10):
             clients.append(Client())
-            kept.append(weakref.ref(clients[-1], functools.partial(max, large(n))))
+            kept.append(weakref.ref(clients[-1], functools.partial(_ignored, large(n))))
+
+
+def _ignored(*_: object) -> None:
+    pass
 
 
 def tracebacks(seconds: float) -> None:
@@ -347,7 +352,7 @@ def exits(seconds: float) -> None:
     with contextlib.ExitStack() as stack:
         for n in rounds(seconds):
             for _ in range(10):
-                stack.callback(len, large(n))
+                stack.callback(len, large(n))  # <- here
 
 
 def scheduled(seconds: float) -> None:
@@ -411,6 +416,13 @@ def cached_lines(seconds: float) -> None:
         linecache.cache[f"<file {n}>"] = (1, None, ["line of code\n"] * 4000, "file")  # <- here
 
 
+def bound_method(seconds: float) -> None:
+    add = list[bytes]().append
+    for n in rounds(seconds):
+        for _ in range(10):
+            add(large(n))
+
+
 def namespace(seconds: float) -> None:
     kept = types.SimpleNamespace(rows=[])
     for n in rounds(seconds):
@@ -424,7 +436,7 @@ WAYS = {
         cached_calls, added_text, added_bytes, written_text, written_bytes, written_rows, archive, spooled_file,
         numbers, appended_array, array_of_objects, buffers, views, elements, weak_keys, callbacks_of_references,
         tracebacks, frames, generators, coroutines, tasks, code, classes, closures, futures, exits, scheduled, cycled,
-        selectors_data, thread_local, context, log_records, cached_lines, namespace,
+        selectors_data, thread_local, context, log_records, cached_lines, bound_method, namespace,
     )
 }  # fmt: skip
 """By name."""
@@ -452,7 +464,7 @@ OWNERS = {
     "numbers": "seen", "appended_array": "losses", "array_of_objects": "slots", "elements": "root",
     "weak_keys": "pages", "classes": "HISTORY", "closures": "handlers", "exits": "stack", "scheduled": "plan",
     "cycled": "again", "selectors_data": "selector", "thread_local": "LOCAL", "context": "VARIABLE",
-    "log_records": "records", "cached_lines": "linecache", "namespace": "kept", "callbacks_of_references": "kept",
+    "log_records": "records", "cached_lines": "linecache", "bound_method": "add",
 }  # fmt: skip
 """What the owner's path contains; where nothing else is said, `kept`."""
 

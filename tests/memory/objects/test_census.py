@@ -303,6 +303,16 @@ HOLDS = {
             fail()
         except ValueError as error:
             held.append(error)""",
+    "train.held.<self of append>": "held = [bytearray(10**5)].append",
+    "train.held.<self of __getitem__>": "held = {1: bytearray(10**5)}.__getitem__",
+    "train.held.<self of __len__>": "held = [bytearray(10**5)].__len__",
+    "train.held.<locals of read>.<tuple_iterator>": """
+        def read():
+            for each in [bytearray(10**5)]:
+                del each
+                yield
+        held = read()
+        next(held)""",
     "train.kept.<traceback>.<locals of fail>.big": """
         import sys
         def fail():

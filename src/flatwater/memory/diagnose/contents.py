@@ -13,7 +13,7 @@ from flatwater.memory.objects.arrays import Graph, figures_of
 from flatwater.memory.objects.census import Holding
 from flatwater.memory.objects.children import ATOMS, LONG_TEXT, kept_in, look
 from flatwater.memory.objects.functions import cache_name, newest_results
-from flatwater.memory.objects.raw import called, is_a, name_of, settled
+from flatwater.memory.objects.raw import bytes_of, called, is_a, name_of, settled
 from flatwater.memory.objects.view import OPAQUE, Walk
 from flatwater.memory.probes.allocations import frames_of
 from flatwater.memory.thresholds import SHIPPED
@@ -93,18 +93,14 @@ def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: AN
 
 
 def _entry(key: Any, value: Any) -> Any:  # noqa: ANN401
-    """The value, or the key where the value is a number or a flag: of texts that are remembered, the text."""
-    if id(type(value)) not in ATOMS:
-        return value
-    return value if id(type(key)) in ATOMS and key.__sizeof__() <= value.__sizeof__() else key
+    """The value, or the key where the value is a number, a flag or a text and smaller: of texts that are remembered."""
+    return value if id(type(value)) not in ATOMS or bytes_of(key) <= bytes_of(value) else key
 
 
 def _heavier(key: Any, result: Any) -> Any:  # noqa: ANN401
-    """The result of a call that is kept, or the argument where the result is a number: `self`, of a method."""
-    if id(type(result)) not in ATOMS or result.__sizeof__() >= LONG_TEXT:
-        return result
+    """The result of a call that is kept, or the argument where the result is smaller: `self`, of a method."""
     single = issubclass(type(key), list) and list.__len__(key) == 1
-    return list.__getitem__(key, 0) if single else key
+    return _entry(list.__getitem__(key, 0) if single else key, result)
 
 
 def _fresh_walk(draw: int) -> Walk:

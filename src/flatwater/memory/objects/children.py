@@ -19,6 +19,7 @@ from flatwater.memory.objects.arrays import Graph, look_array, look_graph, look_
 from flatwater.memory.objects.functions import (
     Cache,
     function_size,
+    look_bound,
     look_cache,
     look_code,
     look_exception,
@@ -351,6 +352,8 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
     Graph: look_graph,
     types.FunctionType: look_function,
     types.MethodType: look_method,
+    types.BuiltinFunctionType: look_bound,
+    types.MethodWrapperType: look_bound,
     types.GeneratorType: look_generator,
     types.CoroutineType: look_generator,
     types.AsyncGeneratorType: look_generator,

@@ -16,8 +16,10 @@ from flatwater.memory.objects.raw import (
     dict_of,
     entries,
     full_name,
+    name_of,
     names_of,
     plain,
+    referents,
     settled,
 )
 from flatwater.memory.objects.view import OPAQUE, Inside, Named, Walk, claim, spaced
@@ -66,6 +68,15 @@ def look_traceback(trace: types.TracebackType, _walk: Walk) -> Inside:
     inner = trace.tb_next
     parts: list[Named] = [(".<traceback>", trace.tb_frame), *([] if inner is None else [(".<next>", inner)])]
     return Inside("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
+
+
+def look_bound(method: Any, _walk: Walk) -> Inside:  # noqa: ANN401  methods of C, wrappers of special ones
+    """The object to which a method of C is bound, such as the list of `rows.append`; a module's function holds none."""
+    held = method.__self__
+    if held is None or issubclass(type(held), (types.ModuleType, type)):
+        return OPAQUE
+    parts = [(f".<self of {plain(method.__name__)}>", held)]
+    return Inside("closure", object.__sizeof__(method) + GC_BYTES, 1, parts)
 
 
 def look_method(method: types.MethodType, _walk: Walk) -> Inside:
@@ -182,8 +193,12 @@ def look_frame(frame: types.FrameType, _walk: Walk) -> Inside:
     return Inside("frame", frame.__sizeof__() + GC_BYTES, len(parts), parts=parts)
 
 
+_OF_FRAMES = (types.FunctionType, types.CodeType, types.FrameType, types.CellType, dict)
+"""What a frame refers to besides values: its function, its code, itself, cells, globals."""
+
+
 def look_generator(generator: Any, _walk: Walk) -> Inside:  # noqa: ANN401  generators, coroutines, both at once
-    """The locals of a function that waits in the middle."""
+    """The locals of a function that waits in the middle, and what it is at work on: the iterator of a loop."""
     if type(generator) is types.GeneratorType:
         frame, code = generator.gi_frame, generator.gi_code
     elif type(generator) is types.CoroutineType:
@@ -193,6 +208,9 @@ def look_generator(generator: Any, _walk: Walk) -> Inside:  # noqa: ANN401  gene
     held = {} if frame is None else locals_of(frame)
     name = plain(generator.__name__)
     parts = [(f".<locals of {name}>.{key}", value) for key, value in held.items()]
+    known = {id(value) for value in held.values()}
+    unnamed = [value for value in referents(generator) if type(value) not in _OF_FRAMES and id(value) not in known]
+    parts += [(f".<locals of {name}>.<{name_of(type(value))}>", value) for value in unnamed]
     # Its own `__sizeof__` reads a number of items that Python 3.11 leaves unset: petabytes.
     places = code.co_nlocals + code.co_stacksize + len(code.co_cellvars) + len(code.co_freevars)
     size = basic_size(type(generator)) + POINTER * places + GC_BYTES

@@ -32,12 +32,10 @@ _INLINE = sys.version_info < (3, 13)
 _TOOL = "flatwater.memory."
 _OPAQUE_TYPES = frozenset(map(id, (
     types.ModuleType,
-    types.BuiltinFunctionType,
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
-    types.MethodWrapperType,
     types.ClassMethodDescriptorType,
     types.GenericAlias,
 )))  # fmt: skip
