@@ -193,8 +193,8 @@ def look_frame(frame: types.FrameType, _walk: Walk) -> Inside:
     return Inside("frame", frame.__sizeof__() + GC_BYTES, len(parts), parts=parts)
 
 
-_OF_FRAMES = (types.FunctionType, types.CodeType, types.FrameType, types.CellType, dict)
-"""What a frame refers to besides values: its function, its code, itself, cells, globals."""
+_OF_FRAMES = frozenset(map(id, (types.FunctionType, types.CodeType, types.FrameType, types.CellType, dict)))
+"""Ids of the classes of what a frame refers to besides values: its function, its code, itself, cells, globals."""
 
 
 def look_generator(generator: Any, _walk: Walk) -> Inside:  # noqa: ANN401  generators, coroutines, both at once
@@ -209,7 +209,7 @@ def look_generator(generator: Any, _walk: Walk) -> Inside:  # noqa: ANN401  gene
     name = plain(generator.__name__)
     parts = [(f".<locals of {name}>.{key}", value) for key, value in held.items()]
     known = {id(value) for value in held.values()}
-    unnamed = [value for value in referents(generator) if type(value) not in _OF_FRAMES and id(value) not in known]
+    unnamed = [value for value in referents(generator) if id(type(value)) not in _OF_FRAMES and id(value) not in known]
     parts += [(f".<locals of {name}>.<{name_of(type(value))}>", value) for value in unnamed]
     # Its own `__sizeof__` reads a number of items that Python 3.11 leaves unset: petabytes.
     places = code.co_nlocals + code.co_stacksize + len(code.co_cellvars) + len(code.co_freevars)

@@ -15,7 +15,7 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 from flatwater.memory.objects.locals import locals_of
-from flatwater.memory.objects.raw import c_attribute, dict_of, full_name, loaded, settled
+from flatwater.memory.objects.raw import c_attribute, dict_of, full_name, loaded, plain, settled
 
 MOST, DEEPEST = 2000, 100
 """Tasks that are looked at, and coroutines that wait for each other in one of them."""
@@ -61,7 +61,7 @@ def _completed() -> list[Any]:
     for innermost in frames.values():
         frame: FrameType | None = innermost
         while frame is not None:
-            if frame.f_globals.get("__package__") == "asyncio":
+            if plain(dict.get(frame.f_globals, "__package__")) == "asyncio":
                 found += [value for value in locals_of(frame).values() if issubclass(type(value), builtin)]
             frame = frame.f_back
     frames.clear()  # this very frame is among them
