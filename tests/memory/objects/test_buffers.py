@@ -81,6 +81,9 @@ def test_it_is_an_owner_that_grows(make: Any) -> None:
     owners: list[Owner] = find_owners(before, take_census(Roots()))
     assert [owner.path.partition(": ")[2] for owner in owners] == ["held['out']"]
     assert owners[0].bytes_grown >= 20 * 7 * ROWS * 0.8
+    kind = type(held["out"]).__name__
+    assert [holder for holder in owners[0].holders if kind in holder] == [kind]
+    assert owners[0].what.startswith(f"1 × {kind} of ")
 
 
 @pytest.mark.parametrize("make", BUFFERS[:-2])

@@ -322,11 +322,12 @@ def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ..
         above = census.holdings[at.parent]
         hops.append(_hop(at.path.removeprefix(above.path), census.live[above.path], above))
         at = above
+    described = describe(census.live[holding.path], holding)
     return (
         _root(at.path),
         *[hop for hop in reversed(hops) if hop],
-        describe(census.live[holding.path], holding),
-        found.item,
+        described,
+        *([] if found.item == described else [found.item]),  # a text that is added to is its own item
     )
 
 
