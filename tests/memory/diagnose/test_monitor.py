@@ -247,6 +247,7 @@ def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
     user: Any, monkeypatch: pytest.MonkeyPatch, period: int, each: int, function: str
 ) -> None:
     """A second one says that it is whole; where none comes, and nothing is made, a line is better than none."""
+    monkeypatch.setattr("flatwater.memory.diagnose.investigation.thread_seconds", lambda: 0.0)
     traced, made = [], count(0, each)
     monkeypatch.setattr(Tracer, "made", property(lambda _: next(made)))
     monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.tracing))
@@ -274,6 +275,7 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, each: int, readings: int
 ) -> None:
     """A container that has rested for some readings is left, but not one whose next item is under way: for a while."""
+    monkeypatch.setattr("flatwater.memory.diagnose.investigation.thread_seconds", lambda: 0.0)
     told = watch(monitor, leaking(user), 10)
     case = Investigation({}, found=[finding for found in told.values() for finding in found])
     assert [finding.owner for finding in case.found] == ["train.HISTORY"]
