@@ -115,14 +115,6 @@ def deep_library() -> ModuleType:
     return module
 
 
-@pytest.fixture
-def tracer() -> Iterator[Tracer]:
-    tracer = Tracer()
-    tracer.start()
-    yield tracer
-    tracer.stop()
-
-
 def load(path: Path, source: str, name: str) -> ModuleType:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(source)

@@ -101,14 +101,6 @@ def monitor() -> Iterator[Monitor]:
     assert not monitor._tracer.running
 
 
-@pytest.fixture
-def tracer() -> Iterator[Tracer]:
-    tracer = Tracer()
-    tracer.start()
-    yield tracer
-    tracer.stop()
-
-
 Step = Callable[[int], Reading]
 
 

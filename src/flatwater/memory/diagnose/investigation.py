@@ -119,9 +119,8 @@ def owners_of(before: Census, now: Census, rate: float, steps: int, *, handles: 
         handles: whether containers of handles are asked for what the others leave.
     """
     grown = rate * steps
-    owners = [
-        each for each in _without_weak(find_owners(before, now)) if each.bytes_grown >= _least_share(each) * grown
-    ]
+    found = _without_weak(find_owners(before, now))
+    owners = [owner for owner in found if owner.bytes_grown >= _least_share(owner) * grown]
     missing = grown - sum(owner.bytes_grown for owner in owners)
     together = sum(owner.bytes_grown / owner.steps for owner in owners)
     if 0 < CASE.too_large * rate < together:

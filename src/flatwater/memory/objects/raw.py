@@ -118,7 +118,8 @@ def settled(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: ANN40
         told: its arguments.
 
     Raises:
-        RuntimeError: the container was changed each time. So says an IndexError of a deque that became shorter.
+        RuntimeError: the container was changed each time.
+        IndexError: a deque was made shorter each time.
     """
     for _ in range(TRIES - 1):
         try:

@@ -42,7 +42,7 @@ def _tasks() -> list[Any]:
     space = loaded("asyncio.tasks") or {}
     known = [dict_of(space[name]).get("data", ()) for name in _SETS if name in space]
     held = [alive() for tasks in known for alive in settled(_first_of, tasks)]
-    tasks = {id(task): task for task in (*_completed(), *held, *_tasks_of_trio()) if task is not None}
+    tasks = {id(task): task for task in (*_main_tasks(), *held, *_tasks_of_trio()) if task is not None}
     return list(tasks.values())
 
 
@@ -50,10 +50,10 @@ def _first_of(tasks: Iterable[Any]) -> list[Any]:
     return list(islice(tasks, MOST))
 
 
-def _completed() -> list[Any]:
-    """Tasks that loops run until they are complete, which asyncio's functions have for variables.
+def _main_tasks() -> list[Any]:
+    """The task of each loop that is to complete, which asyncio's functions have for a variable.
 
-    What all the others are kept in is theirs as a rule, and a set of many tasks has no order.
+    Its coroutine keeps the other tasks as a rule, and a set of many tasks has no order.
     """
     builtin: Any = (loaded("_asyncio") or {}).get("Task")
     found: list[Any] = []
