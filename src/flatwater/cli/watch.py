@@ -325,7 +325,7 @@ def earlier(named: str) -> dict[str, Any]:
         found: Any = json.loads(read_regular(path, RESULT_BYTES))
     except OSError as fault:
         raise ConfigError(
-            f"{named}: {path} cannot be read: {fault.strerror}. Run once without --against to make one."
+            f"{path}: cannot be read: {fault.strerror}. Run once without --against to make one."
         ) from fault
     except (ValueError, RecursionError):
         found = None
