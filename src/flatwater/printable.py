@@ -6,6 +6,8 @@ characters in them as orders: to move the cursor, to set its title, to answer as
 
 import re
 
+from flatwater.masking import masked
+
 MOST = 200
 """Characters of a value that are shown in a message."""
 
@@ -27,11 +29,12 @@ def _code(found: re.Match[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, short enough for a message: its middle is left out where it is long."""
+    """A value as Python writes it, without secrets, and short: its middle is left out where it is long."""
     try:
         text = repr(value)
     except ValueError:  # a whole number of more digits than Python converts
         return "a number of thousands of digits"
     except RecursionError:
         return "values nested too deeply to be shown"
+    text = masked(text)
     return text if len(text) <= MOST else f"{text[: MOST // 2]} … {text[-MOST // 4 :]} ({len(text):,} characters)"

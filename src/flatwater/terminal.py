@@ -16,6 +16,7 @@ from rich.segment import Segment
 from rich.status import Status
 from rich.text import Text
 
+from flatwater.masking import masked
 from flatwater.printable import printable
 
 WIDTH = 100
@@ -64,14 +65,15 @@ def say(line: str) -> None:
 
 
 class PrintableStream(io.TextIOBase):
-    """Passes text on to another stream, for libraries that print what they were given; colours stay."""
+    """Passes text on to another stream without secrets, for libraries that print what they were given; colours stay."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         """Colours are the only orders that pass."""
-        self._stream.write("".join(part if at % 2 else printable(part) for at, part in enumerate(_COLOUR.split(text))))
+        parts = (part if at % 2 else printable(masked(part)) for at, part in enumerate(_COLOUR.split(text)))
+        self._stream.write("".join(parts))
         return len(text)
 
     def isatty(self) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from flatwater import __version__
 from flatwater.cli.output_file import KEPT
 from flatwater.imported import Place
+from flatwater.masking import masked, masked_words
 
 FAULT_EXIT = 70
 """EX_SOFTWARE of sysexits.h."""
@@ -36,8 +37,9 @@ def describe_own_fault(fault: BaseException, place: Place, words: list[str]) -> 
 
 def _written(fault: BaseException, words: list[str], what: str) -> str:
     """Write the traceback to a file; returns where it is."""
-    head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\ncommand: {words!r}\n\n"
-    kept = _kept(head + "".join(traceback.format_exception(fault)))
+    head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+    command = f"command: {masked_words(words)!r}\n\n"
+    kept = _kept(head + command + masked("".join(traceback.format_exception(fault))))
     return f"{what} stands in {kept}." if kept else "It stands above."
 
 

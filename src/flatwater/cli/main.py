@@ -11,6 +11,7 @@ from rich.text import Text
 
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
 from flatwater.imported import import_object, own_place
+from flatwater.masking import masked
 from flatwater.printable import shown
 from flatwater.recipe import RECIPES, find_recipe, recipe_in
 from flatwater.runs.signals import SIGNALLED, Terminated, end_on_signals
@@ -160,8 +161,8 @@ def dispatch(words: Sequence[str], errors: Terminal) -> int:
 
 
 def complain(errors: Terminal, message: str, label: str = "error: ") -> None:
-    """Print a message for the user. A terminal breaks it between words; a log file has it on one line."""
-    errors.print(Text.assemble((label, "bold red"), message), soft_wrap=not errors.is_terminal)
+    """Print a message, without secrets. A terminal breaks it between words; a log file has it on one line."""
+    errors.print(Text.assemble((label, "bold red"), masked(message)), soft_wrap=not errors.is_terminal)
 
 
 def find(words: Sequence[str]) -> tuple[str, ...] | None:

@@ -1,0 +1,118 @@
+"""Secrets in text that is shown or kept, masked: what stands in an error or a record is read by others, for years.
+
+A command line, a URL and a header carry passwords and keys. What is masked: who asks in a URL (`s3://key:secret@bucket`),
+the value of whatever is named like a secret (`--password x`, `API_KEY=x`, `?token=x&`, `"secret": "x"`), what follows
+`Bearer`, and strings that can be nothing else than a key of a known service. A name decides by its words, so
+`--max-tokens` and `--key-dim` keep their values.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+MASK = "***"
+
+# A name's words: `awsSecretAccessKey`, `DB-PASSWORD`, `model.api_key`.
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_ANYWHERE = re.compile(r"passw(?:or)?d|passphrase|secret|credential|(?:api|access|private)key|(?:auth|access)token")
+"""Parts of a name that leave no doubt."""
+_AS_WORD = frozenset({"pass", "pwd", "pat", "auth", "authorization", "bearer", "cookie", "sig", "signature", "sas"})
+"""Words of a name that mean a secret."""
+_AS_LAST = ("key", "token")
+"""Words that do so as a name's last: `--key-dim` and `--token-count` count, `--api-key` and `--token` tell."""
+_PLACE = frozenset({"file", "path", "dir", "folder", "env", "name"})
+"""Words that, as a name's last, make of a secret the place where it lies: `--password-file`."""
+_HARMLESS = frozenset({("sort", "key"), ("primary", "key"), ("foreign", "key")})
+
+# Quantifiers are possessive or bounded: a text of megabytes is read in one pass.
+_SHOWN_AS_SECRET = re.compile(
+    r"""(?P<before>[?&]?)(?<![\w.\-])(?P<name>[-+]{0,2}[A-Za-z_][\w.\-]*+)
+    (?: (?P<assigned> = | \s?=\s?(?=\\?["']) )
+      | (?P<entry> \\?["']\s{0,9}[:=]\s{0,9}(?=\\?["']) )
+      | (?P<listed> (?<=[\w]) \\?["'],\s{0,9}(?=\\?["'](?!-)) )
+      | (?P<header> \s?:\s{0,3}(?!\s) )
+      | (?P<option> \s{1,9}(?![\s\-]) ) )""",
+    re.VERBOSE,
+)
+"""A name, and what stands between it and its value."""
+_VALUE = re.compile(
+    r"""(?P<quote>\\?["'])(?:(?!(?P=quote)).)*+(?P=quote)?
+      | (?:(?:bearer|basic|token|digest)\s++)?[^\s"'<>]++""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_HEADER = re.compile(
+    r"authorization|proxy-authorization|cookie|set-cookie|[\w\-]+-(?:key|token|secret|auth)", re.IGNORECASE
+)
+_BEARER = re.compile(r"\b(bearer|basic)(\s{1,9})(?=[^\s]*[\d=_.])[\w.~+/=\-]{12,}", re.IGNORECASE)
+_USERINFO = re.compile(
+    r"""(\b[A-Za-z][A-Za-z0-9+.\-]{0,31}://)
+    (?: [^\s/?\#"'<>]{0,1024}@ | [^\s/?\#:@"'<>]{0,256}:(?!\d{1,5}[/?\#])[^\s"'<>]{0,1024}@ )""",
+    re.VERBOSE,
+)
+"""What stands before the host of a URL; a secret key of S3's may hold slashes, which a port does not."""
+_KNOWN = re.compile(
+    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w\-]{16,}|hf_\w{20,}|sk-[\w\-]{20,}"
+    r"|xox[abeoprs]-[\w\-]{10,}|eyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*|AIza[\w\-]{30,})"
+)
+"""Keys of AWS, GitHub, GitLab, Hugging Face, OpenAI, Slack and Google, and signed tokens: known by how they begin."""
+
+
+def names_secret(name: str) -> bool:
+    """Whether what has this name is a secret: an option, a variable, a field of a URL, a header."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not words or words[0] in {"no", "without"} or words[-1] in _PLACE or tuple(words[-2:]) in _HARMLESS:
+        return False
+    if _ANYWHERE.search("".join(words)) or not _AS_WORD.isdisjoint(words):
+        return True
+    return words[-1].endswith("token") or words[-1] in _AS_LAST or words[-2:] == ["key", "id"]
+
+
+def masked(text: str) -> str:
+    """The text with each secret in it as `***`. What is masked stays so: a second time changes nothing."""
+    text = _USERINFO.sub(rf"\g<1>{MASK}@", text)
+    text = "".join(_without_values(text))
+    text = _BEARER.sub(rf"\1\2{MASK}", text)
+    return _KNOWN.sub(MASK, text)
+
+
+def masked_words(words: Sequence[str]) -> list[str]:
+    """A command line, word by word, with each secret in it as `***`: a value is masked whole, blanks included."""
+    shown: list[str] = []
+    follows = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        is_name = re.fullmatch(r"[\w.+\-]+", name) is not None and names_secret(name)
+        if follows and not word.startswith("-"):
+            shown.append(MASK)
+        elif equals and value and is_name:
+            shown.append(f"{name}={MASK}")
+        else:
+            shown.append(masked(word))
+        follows = not equals and word.startswith("-") and is_name
+    return shown
+
+
+def _without_values(text: str) -> Iterator[str]:
+    """The text in pieces, values of secrets replaced. A value that is none is looked through for names in its turn."""
+    at = 0
+    for found in _SHOWN_AS_SECRET.finditer(text):
+        if found.start() < at or not _tells(found):
+            continue
+        value = _VALUE.match(text, found.end())
+        if value is None:
+            continue
+        quote = value["quote"] or ""
+        yield f"{text[at : found.end()]}{quote}{MASK}{quote}"
+        at = value.end()
+    yield text[at:]
+
+
+def _tells(found: re.Match[str]) -> bool:
+    """Whether a secret follows a name, by what it is and by how the value is joined to it."""
+    name, dashed = found["name"], found["name"].startswith("-")
+    if name == "key" and not found["before"]:  # an argument of Python's: `sorted(rows, key=len)`
+        return False
+    if (found["option"] or found["listed"]) and not dashed:
+        return False
+    if found["header"] and not _HEADER.fullmatch(name):
+        return False
+    return names_secret(name)
