@@ -6,6 +6,9 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +20,26 @@ from flatwater.printable import shown
 OURS = "flatwater"
 _named: set[str] = set()
 """Packages and modules of the user's, that were imported because he named them."""
+_only_ours = ContextVar("only_ours", default=False)
+"""Whether files are only read now: what they name is then not imported."""
+
+
+class ForeignNameError(ConfigError):
+    """A name that stands in a file would have been imported where a file is only read."""
+
+
+@contextmanager
+def importing_only_ours() -> Iterator[None]:
+    """Within this, no name is imported but those of Flatwater itself: for whatever only reads what others wrote.
+
+    Readers import no name that stands in a file by themselves; this holds also where a setting that they check leads
+    to an import several calls further down.
+    """
+    token = _only_ours.set(True)
+    try:
+        yield
+    finally:
+        _only_ours.reset(token)
 
 
 def import_named(name: str) -> ModuleType:
@@ -24,12 +47,18 @@ def import_named(name: str) -> ModuleType:
 
     Raises:
         ImportError: there is none, or the name cannot be one: relative to nothing, empty, with spaces.
+        ForeignNameError: it is not Flatwater's own, and files are only read now.
     """
     package = name.partition(".")[0]
     if not all(part.isidentifier() for part in name.split(".")):
         raise ImportError(f"{shown(name)} is no name of a module")
-    if package != OURS:
-        _named.add(package)
+    if package == OURS:  # without the folder where the command runs: nothing there is asked for
+        return importlib.import_module(name)
+    if _only_ours.get():
+        raise ForeignNameError(
+            f"{shown(name)} stands in a file and is not imported: reading executes no code of a file"
+        )
+    _named.add(package)
     here = os.getcwd()  # noqa: PTH109  (the entry of the search path is a text)
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)  # last: a file of the folder must not stand in for an installed package
