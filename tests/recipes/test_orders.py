@@ -95,7 +95,7 @@ def assert_played_alike(run: Path, prices: str) -> None:
     found = trader.backtest(prices)
     assert len(looks.read_text().splitlines()) == before + 1, "a backtest of holdout days is a look"
     known = fw.evaluate(run, holdout=True)
-    same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "oracle_share", "importance")
+    same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "oracle_share", "column_effects")
     assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
 
     columns = ("instrument", "exit_date", "exit_price", "shares", "reason")

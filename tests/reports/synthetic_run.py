@@ -223,15 +223,14 @@ def write_end(folder: Path, days: int = 250) -> None:
         for name, total in TRADERS.items()
     }
     rows["champion"] |= {"trades": 90.0, "win_rate": 0.58, "mean_gain": 0.9, "turnover": 4.4}
-    importance = {f"S{n}": 1 / (n + 2) for n in range(20)}
     result = {
         "split": "validation",
         "first_day": str(dates[1]),
         "last_day": str(dates[-1]),
         "days": days - 1,
         "traders": rows,
-        "importance": importance,
         "effects": {f"return_{n}": 0.2 / n for n in range(1, 9)},
+        "column_effects": {f"S{n}": 1 / (n + 2) for n in range(20)},
         "champion_born": 41,
         "note": "the champion was chosen on these days: expect less on days that nobody has looked at",
     }

@@ -77,7 +77,7 @@ def test_what_a_run_says_is_never_markup(tmp_path: Path) -> None:
     trades = pl.read_parquet(run / "trades.parquet").with_columns(instrument=pl.lit(HOSTILE))
     trades.write_parquet(run / "trades.parquet")
     result = json.loads((run / "result.json").read_text())
-    result["effects"][HOSTILE] = result["importance"][HOSTILE] = 0.9
+    result["effects"][HOSTILE] = result["column_effects"][HOSTILE] = 0.9
     result["note"] = result["split"] = HOSTILE
     (run / "result.json").write_text(json.dumps(result))
 

@@ -18,7 +18,7 @@ class NetConfig:
     hidden: Annotated[int, Bounds(1, 1 << 16)] = 32
     """Width of the heads that turn a column's summary into an action or a value."""
     attention_heads: Annotated[int, Bounds(1, 1 << 10)] = 2
-    """Separate attentions over the columns; their mean is the reported importance."""
+    """Separate attentions over the columns."""
 
 
 Odds = Annotated[float, Bounds(0, 1e6, above=True)]

@@ -52,7 +52,7 @@ def _require_result(found: object, recipe: Recipe) -> None:
         raise TypeError(f"{recipe.players} = {shown(rows)}: must be rows of numbers")
     for row in rows.values():
         _require_numbers(row, (recipe.headline.key, *(number.key for number in recipe.numbers)))
-    for name in ("importance", "effects"):
+    for name in ("effects", "column_effects"):
         shares = found.get(name) or {}
         _require_numbers(shares, shares, empty=False)
 

@@ -72,8 +72,8 @@ def score_as_json(panel: Panel, score: Score, split: str) -> dict[str, Any]:
         },
         "oracle_share": None if score.oracle_share is None else finite(score.oracle_share),
         "verdict": score.verdict,
-        "importance": score.importance,
         "effects": score.effects,
+        "column_effects": score.column_effects,
         "data_fingerprint": panel.fingerprint,
         "versions": versions(),
     }

@@ -27,7 +27,7 @@ from flatwater.recipes.erl.comparison import (
     oracle_share,
     simple_rules,
 )
-from flatwater.recipes.erl.occlusion import feature_effects
+from flatwater.recipes.erl.occlusion import find_effects
 from flatwater.state.random import generator
 from flatwater.trainers.erl.play import play_
 from flatwater.trainers.erl.setup import Setup
@@ -83,10 +83,10 @@ class Score:
     """Total return of each random trader."""
     trades: dict[str, np.ndarray[Any, Any]]
     """The champion's trade log, as columns."""
-    importance: dict[str, float]
-    """Column -> its mean weight in the champion's attention over these days."""
     effects: dict[str, float]
-    """Feature -> how much coefficients change without it: see `occlusion.feature_effects`."""
+    """Feature -> how much coefficients change without it: see `occlusion.find_effects`."""
+    column_effects: dict[str, float]
+    """The same of each column."""
 
     @property
     def oracle_share(self) -> float | None:
@@ -108,7 +108,7 @@ def score_champion(contest: Contest) -> Score:
     setup, market, panel, days = contest.setup, contest.market, contest.panel, contest.days
     env_config = setup.config.env
     champion, chance = contest.simulator(1), contest.simulator(RANDOM_TRADERS)
-    outlook = play_(setup, market, champion, actors=contest.actor, starts=contest.first, days=len(days))
+    play_(setup, market, champion, actors=contest.actor, starts=contest.first, days=len(days))
     _play_chance_(contest, chance, bought=champion.logs.exit_day[0] >= 0)
     random = episode_summary(chance, env_config)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
@@ -127,6 +127,7 @@ def score_champion(contest: Contest) -> Score:
         **{name: _of_env(env, env_config) for name, env in played.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
+    effects = find_effects(setup, market, contest.actor, days)
     return Score(
         days=days,
         comparison=compare(
@@ -140,8 +141,8 @@ def score_champion(contest: Contest) -> Score:
         equity=curves,
         chance=random["total_return"],
         trades=trades(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
-        importance=dict(zip(panel.instruments, outlook.attention[0].tolist(), strict=True)),
-        effects=feature_effects(setup, market, contest.actor, days, setup.config.observation_features),
+        effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
+        column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
     )
 
 

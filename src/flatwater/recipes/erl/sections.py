@@ -68,11 +68,11 @@ def trading_sections(run: RunRecords) -> Sections:
 
 
 def trading_picture(run: RunRecords) -> Picture:
-    """Equity against the baselines, the course of evolution, the champion's trades and what it looks at."""
+    """Equity against the baselines, the course of evolution, the champion's trades and what it follows."""
     result = run.result or {}
     equity = [] if run.equity is None or not len(run.equity) else [equity_chart(run.equity, result["split"])]
     trades = [] if run.trades is None else [trades_chart(run.trades)]
-    looks = [importance_chart(result["importance"])] if result.get("importance") else []
+    looks = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
     rows = [[*equity, course_chart(run)], [*trades, *looks]]
     return [row for row in rows if row]
 
@@ -104,8 +104,8 @@ def behaviour(run: RunRecords) -> Iterator[Block]:
         yield from _deeds(run.trades, run.equity, run.prices)
     if run.result.get("effects"):
         yield effects_chart(run.result["effects"])
-    if run.result.get("importance"):
-        yield importance_chart(run.result["importance"])
+    if run.result.get("column_effects"):
+        yield columns_chart(run.result["column_effects"])
 
 
 def _deeds(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.DataFrame | None) -> Iterator[Block]:
@@ -318,25 +318,24 @@ def effects_chart(effects: dict[str, float]) -> Chart:
     )
 
 
-def importance_chart(importance: dict[str, float]) -> Chart:
-    """The columns with most of the champion's attention."""
-    top, more = largest({name: 100 * share for name, share in importance.items()}, MOST_ROWS, "columns")
+def columns_chart(effects: dict[str, float]) -> Chart:
+    """The columns whose absence changes the champion's coefficients most."""
+    top, more = largest(effects, MOST_ROWS, "columns")
     return _bars(
         top,
-        title="Which columns it looks at",
-        reading="Mean share of the champion's attention. Where all bars are equal it looks at no column in "
-        f"particular.{more}",
-        unit="%",
+        title="Which columns its decisions follow from",
+        reading="By occlusion: a column, also one that cannot be bought, is replaced by its mean, and the coefficients "
+        f"of all instruments are asked for again; the bar is their mean change, up or down, on the same days.{more}",
     )
 
 
-def _bars(top: list[tuple[str, float]], *, title: str, reading: str, unit: str = "") -> Chart:
+def _bars(top: list[tuple[str, float]], *, title: str, reading: str) -> Chart:
     names, values = [name for name, _ in top], [value for _, value in top]
     return Chart(
         title=title,
         reading=reading,
         marks=[Bars(name=title, at=names, values=values, colour="--buy-and-hold", across=True, form=".3g")],
-        x=Axis(unit=unit),
+        x=Axis(),
         y=Axis(rows=names),
         height=60 + 24 * len(top),
     )

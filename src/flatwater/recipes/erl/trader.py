@@ -25,7 +25,7 @@ from flatwater.panel.locate import load_panel
 from flatwater.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, statistics
 from flatwater.panel.panel import Panel, choose_instruments
 from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, note_look, play_backtest
-from flatwater.recipes.erl.occlusion import NOTHING
+from flatwater.recipes.erl.occlusion import Look
 from flatwater.recipes.erl.run import ErlRun
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
@@ -64,10 +64,6 @@ class TraderModule(nn.Module):
         held = None if account is None else account[None]
         action = self._actor(views(self.weights, self._actor.layout), MarketObs(windows[None], held))
         return to_orders(self._trade, action[0])
-
-
-AT_ONCE = 32
-"""Windows that are looked at in one call."""
 
 
 @dataclass(frozen=True)
@@ -248,22 +244,17 @@ class Trader:
             instrument: one of `investable`.
         """
         observations, _ = self.market_of(self.panel_of(prices))
-        window, own = self._window(observations), self.instruments.index(instrument)
-        shown = [window]
-        for feature in range(len(self.features)):
-            shown.append(window.clone())
-            shown[-1][own, :, feature] = NOTHING
-        others = [n for n in range(len(self.instruments)) if n != own]
-        for n in others:
-            shown.append(window.clone())
-            shown[-1][n] = NOTHING
-        account, parts = self._account(orders.holdings), range(0, len(shown), AT_ONCE)
-        found = torch.cat([self._act(torch.stack(shown[at : at + AT_ONCE]), account) for at in parts])
-        coefficients = found[:, self.investable.index(instrument), 0]
-        effects = (coefficients[0] - coefficients[1:]).tolist()
+        own, at = self.instruments.index(instrument), self.investable.index(instrument)
+        look = self._look(self._window(observations), self._account(orders.holdings))
+        whole, others = look.whole()[at], [n for n in range(len(self.instruments)) if n != own]
+        found = torch.cat([look.without_features_of(own), *look.without_columns(others)])
+        effects = (whole - found[:, at]).tolist()
         names = [*self.features, *(self.instruments[n] for n in others)]
         reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
         return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
+
+    def _look(self, window: Float[Tensor, "N C F"], account: Float[Tensor, "1 1 K 3"] | None) -> Look:
+        return Look(self.actor, self._params, self.config.trade, window, account)
 
     def features_of(self, prices: Path | str | Panel) -> Float[Tensor, "N C F"]:
         """What it sees of the newest day before it is scaled, NaN where missing: what an exported trader is given."""
