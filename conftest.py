@@ -18,7 +18,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 ADDED = "PYTEST_ADDOPTS"
 """Pages start pytest in their own folder, without pyproject.toml, which leaves importnb's plugin out."""
-NAMES = ("XDG_CACHE_HOME", ADDED)
+NAMES = ("XDG_CACHE_HOME", "XDG_STATE_HOME", ADDED)
 
 
 def enter_empty_folder(namespace: dict[str, Any]) -> None:
@@ -27,6 +27,7 @@ def enter_empty_folder(namespace: dict[str, Any]) -> None:
     namespace["left"]["folder"] = tempfile.mkdtemp(prefix="flatwater-page-")
     os.chdir(namespace["left"]["folder"])
     os.environ["XDG_CACHE_HOME"] = str(Path.cwd() / ".cache")
+    os.environ["XDG_STATE_HOME"] = str(Path.cwd() / ".state")
     os.environ[ADDED] = "-p no:importnb"
     for name in ("examples", "benchmarks"):
         Path(name).symlink_to(Path(__file__).parent / name)

@@ -56,6 +56,14 @@ def pytest_collection_finish() -> None:
             _collected.append(name)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _begun_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs that tests begin are not remembered in the home of whoever calls them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _others_hidden(request: pytest.FixtureRequest) -> Iterator[None]:
     """A run counts the objects of its program's modules: those of 400 files of tests take a second each time."""

@@ -27,7 +27,7 @@ from flatwater.config.toml import from_mapping, load_config, read_toml, to_mappi
 from flatwater.errors import ConfigError
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.recipe import Recipe, find_recipe, later, recipe_in, recipe_of
+from flatwater.recipe import Recipe, later, recipe_for, recipe_in
 from flatwater.reports.blocks import Paragraph, Piece, result_table
 from flatwater.reports.document import fragment
 from flatwater.reports.page import page
@@ -42,6 +42,7 @@ from flatwater.runs.recorder import Round
 from flatwater.runs.session import Outcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start as start_run
+from flatwater.runs.trust import trusting
 from flatwater.storage.directory import write_object
 from flatwater.terminal import lasting_terminal, silent_terminal
 
@@ -67,8 +68,7 @@ class TrainedRun:
     @cached_property
     def recipe(self) -> Recipe:
         """What it was trained by."""
-        config = to_mapping(read_config(self._folder))
-        return recipe_of(config, str(self._folder.config))
+        return recipe_for(read_config(self._folder))
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -137,6 +137,7 @@ def resume(
     *,
     on_round: OnRound | None = None,
     quiet: bool = False,
+    trust: bool = False,
     **changes: Any,  # noqa: ANN401
 ) -> TrainedRun:
     """Go on with a run from its newest intact checkpoint, bit for bit.
@@ -146,12 +147,15 @@ def resume(
         rounds: in all; left out, as many as the run was begun with.
         on_round: called after each round.
         quiet: print nothing.
+        trust: run the code that the run names, and its command for events, though there is no record that you began it
+            on this machine.
         changes: `budget`, `mirror`, `trackers` or `panel` from here on.
 
     Raises:
-        FlatwaterError: there is no intact checkpoint, or configuration or data are not those of the checkpoint.
+        FlatwaterError: there is no intact checkpoint, configuration or data are not those of the checkpoint, or it
+            names code that may be somebody's.
     """
-    with _threads_kept():
+    with _threads_kept(), trusting(trust):
         outcome = resume_run(run, _console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
     return _trained(outcome)
 
@@ -165,20 +169,22 @@ def plan(recipe: str = "erl", *, config: Path | str | None = None, **settings: A
     return checked_plan(configured(recipe, config, settings))[1]
 
 
-def evaluate(run: Path | str, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
     """Play what a run has trained, of its newest checkpoint, against what it is compared with.
 
     Args:
         run: its folder, or the URL at which it is mirrored.
         holdout: on days or episodes that no part of training has seen. Each look is logged: one that is looked at
             often is none.
+        trust: run the code that the run names, though there is no record that you began it on this machine: its
+            environment, recipe or algorithm, if they do not come with Flatwater.
         changes: `panel`, where that of a run of traders lies now; it may have newer days, which are left out.
             `benchmark`, an instrument that they are compared with as well.
 
     Raises:
-        FlatwaterError: there is no run, or nothing to be judged yet.
+        FlatwaterError: there is no run, nothing to be judged yet, or it names code that may be somebody's.
     """
-    with _threads_kept():
+    with _threads_kept(), trusting(trust):
         return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
 
 
@@ -202,34 +208,39 @@ def compare(*runs: TrainedRun | Path | str, page: Path | str | None = None) -> d
     return as_json(found)
 
 
-def load(run: Path | str) -> Any:  # noqa: ANN401  (what a recipe's policy is)
+def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     """What a run has trained, to be used: a policy with `act`; of `erl` a trader, which has `orders` as well.
 
     Args:
         run: its folder, or a .safetensors file that `flatwater export` wrote.
+        trust: run the code that it names, though there is no record that you began the run, or wrote the file, on this
+            machine.
 
     Raises:
-        FlatwaterError: there is no run or no intact checkpoint, its recipe gives nothing to be used yet, or the file
-            holds no policy.
+        FlatwaterError: there is no run or no intact checkpoint, its recipe gives nothing to be used yet, the file holds
+            no policy, or it names code that may be somebody's.
     """
-    if Path(run).is_file():
-        return read_policy(Path(run))
-    folder = open_folder(Path(run))
+    with _threads_kept(), trusting(trust):
+        return read_policy(Path(run)) if Path(run).is_file() else _policy_of(Path(run))
+
+
+def _policy_of(run: Path) -> Any:  # noqa: ANN401  (same)
+    folder = open_folder(run)
     config = read_config(folder)
-    recipe = find_recipe(config.trainer)
+    recipe = recipe_for(config)
     if recipe.policy is None:
         raise ConfigError(f"{run}: a run of `{recipe.name}` cannot be loaded yet. Judge it with evaluate({str(run)!r})")
-    with _threads_kept():
-        composed, _ = restore_run(config, folder, lambda _: None)
+    composed, _ = restore_run(config, folder, lambda _: None)
     return recipe.policy(composed, folder)
 
 
-def export(run: Path | str, to: Path | str) -> float:
+def export(run: Path | str, to: Path | str, *, trust: bool = False) -> float:
     """Write what a run has trained as one file that needs no run; see `flatwater export`.
 
     Args:
         run: its folder, or a .safetensors file of this function.
         to: the file; .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `load`.
+        trust: as of `load`.
 
     Returns:
         The largest difference between what was written and what was trained, relative to numbers above 1.
@@ -238,7 +249,7 @@ def export(run: Path | str, to: Path | str) -> float:
         FlatwaterError: the run cannot be used, the form cannot hold what it has trained, a package for it is missing,
             the difference is above 0.00001, or the file cannot be written: nothing is written.
     """
-    return write_policy(load(run), Path(to))
+    return write_policy(load(run, trust=trust), Path(to))
 
 
 def configured(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -25,6 +25,10 @@ class RunError(FlatwaterError):
     """A run folder that cannot be used as asked."""
 
 
+class TrustError(RunError):
+    """A run names code that nobody has said is the user's; none of it was imported."""
+
+
 class MemoryLimitError(FlatwaterError):
     """A run that does not fit into memory; told before anything large is allocated."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.printable import shown
+from flatwater.sources import places_of, run_folder_of
 
 OURS = "flatwater"
 _named: set[str] = set()
@@ -42,11 +43,33 @@ def importing_only_ours() -> Iterator[None]:
         _only_ours.reset(token)
 
 
+@dataclass(frozen=True)
+class Permit:
+    """That code of somebody's may be imported: asked for by what imports it, so that nobody forgets to find out.
+
+    Names come from a user who gives them now (`GIVEN`), or from a file, and then `runs.trust` decides.
+    """
+
+    names: frozenset[str] | None = None
+    """Those that may be; None for any."""
+
+    def covers(self, name: str) -> bool:
+        """Whether this one may be."""
+        return self.names is None or name in self.names
+
+
+GIVEN = Permit()
+"""For what a user gives now, in a command or in Python, and for settings that were made from it."""
+SHIPPED = Permit(frozenset())
+"""For what comes with Flatwater alone."""
+
+
 def import_named(name: str) -> ModuleType:
     """The module of a dotted name, installed or in the folder where the command runs.
 
     Raises:
-        ImportError: there is none, or the name cannot be one: relative to nothing, empty, with spaces.
+        ImportError: there is none, it lies in the folder of a run, or the name cannot be one: relative to nothing,
+            empty, with spaces.
         ForeignNameError: it is not Flatwater's own, and files are only read now.
     """
     package = name.partition(".")[0]
@@ -58,6 +81,10 @@ def import_named(name: str) -> ModuleType:
         raise ForeignNameError(
             f"{shown(name)} stands in a file and is not imported: reading executes no code of a file"
         )
+    for place in places_of(name):
+        if (run := run_folder_of(place)) is not None:
+            # Whoever sends a run would send its code along, and a folder without __init__.py is a package as well.
+            raise ImportError(f"{place} lies in the folder of a run ({run}), from where no code is taken: move it")
     _named.add(package)
     here = os.getcwd()  # noqa: PTH109  (the entry of the search path is a text)
     if here not in sys.path and "" not in sys.path:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from flatwater.errors import ConfigError
-from flatwater.imported import find_object, import_object
+from flatwater.imported import GIVEN, Permit, find_object, import_object
 from flatwater.printable import shown
 
 if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
@@ -165,20 +165,23 @@ class Recipe:
         return tuple(number for number in self.numbers if any(row.get(number.key) is not None for row in rows))
 
 
-def find_recipe(name: str) -> Recipe:
+def find_recipe(name: str, permit: Permit) -> Recipe:
     """The recipe of a name.
 
     Args:
         name: one of `RECIPES`, or `package.module:NAME`.
+        permit: why one of somebody's may be imported: `GIVEN` for what the user names now.
 
     Raises:
-        ConfigError: there is none, or it cannot be imported.
+        ConfigError: there is none, it may not be imported, or it cannot be.
     """
     if name in RECIPES:
         return cast("Recipe", import_object(RECIPES[name][0]))
     listed = f"{', '.join(RECIPES)}, or package.module:NAME of a recipe of yours"
     if ":" not in name:
         raise ConfigError(f"no recipe {shown(name)}: wanted is {listed}")
+    if not permit.covers(name):
+        raise ConfigError(f"recipe {shown(name)} is somebody's code, and stands in a file: it is not imported")
     found = find_object(name, given=f"recipe {shown(name)}", wanted="package.module:NAME")
     if not isinstance(found, Recipe):
         raise ConfigError(f"recipe {shown(name)} is of the type {type(found).__name__}: wanted is a Recipe")
@@ -190,29 +193,34 @@ def find_recipe(name: str) -> Recipe:
     return found
 
 
+def recipe_for(config: "RunConfig") -> Recipe:
+    """The recipe of settings. These were made from what the user gave, or what `runs.trust` let through."""
+    return find_recipe(config.trainer, GIVEN)
+
+
 def recipe_in(name: str, env: object) -> Recipe:
-    """The recipe of a name, in an environment.
+    """The recipe of a name that the user gives now, in an environment.
 
     Args:
         name: as of `find_recipe`.
         env: the environment's name; anything else stands for the one that the recipe has without it.
     """
-    recipe = find_recipe(name)
+    recipe = find_recipe(name, GIVEN)
     named = isinstance(env, str) and env != HOME
-    return find_recipe(recipe.elsewhere) if named and recipe.elsewhere else recipe
+    return find_recipe(recipe.elsewhere, GIVEN) if named and recipe.elsewhere else recipe
 
 
-def recipe_of(settings: Mapping[str, Any], where: str) -> Recipe:
+def recipe_of(settings: Mapping[str, Any], where: str, permit: Permit) -> Recipe:
     """The recipe that a configuration file belongs to; `erl` where it names none.
 
     Raises:
-        ConfigError: there is no such recipe.
+        ConfigError: there is no such recipe, or it may not be imported.
     """
     name = settings.get("trainer", "erl")
     if not isinstance(name, str):
         raise ConfigError(f"{where}: trainer = {shown(name)}: must be a text, the name of a recipe")
     try:
-        return find_recipe(name)
+        return find_recipe(name, permit)
     except ConfigError as wrong:
         raise ConfigError(f"{where}: trainer = {shown(name)}: {wrong}") from wrong
 

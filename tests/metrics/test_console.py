@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from flatwater.imported import SHIPPED
 from flatwater.metrics.console import RESIDENT, ConsoleTable, group_line, percent, row_line, title_line, whole
 from flatwater.metrics.figures import short_duration, short_number, short_seconds
 from flatwater.recipe import RECIPES, find_recipe
@@ -22,7 +23,7 @@ WIDTH = 100
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_row_of_every_recipe_fits_into_80_characters(recipe: str) -> None:
-    layout = find_recipe(recipe).layout
+    layout = find_recipe(recipe, SHIPPED).layout
     assert len(title_line(layout.within(80), layout.short)) <= 80
     assert len(title_line(layout.within(WIDTH), layout.short)) <= WIDTH
 

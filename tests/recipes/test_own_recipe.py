@@ -9,6 +9,7 @@ import pytest
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import interface_of, main
+from flatwater.imported import GIVEN
 from flatwater.recipe import find_recipe
 from flatwater.state.tree import leaves, nbytes
 
@@ -69,7 +70,7 @@ def test_resumed_it_ends_as_if_it_had_not_stopped() -> None:
 
 def test_it_holds_what_was_planned_where_it_was() -> None:
     config = interface_of(("train", NAME)).read("train", [*TINY]).settings()
-    run = find_recipe(NAME).compose(config)
+    run = find_recipe(NAME, GIVEN).compose(config)
     tree = run.trainer.run
     assert nbytes(tree) == run.plan.owners
     homes = {leaf.path: leaf.value.data_ptr() for leaf in leaves(tree) if hasattr(leaf.value, "data_ptr")}
@@ -102,7 +103,8 @@ def test_a_run_whose_recipe_is_gone_is_told_and_keeps_no_other_from_the_list(
     sys.modules.pop("cross_entropy")
     Path("cross_entropy.py").unlink()
     assert main(["resume", "kept"]) == 2
-    assert "Wanted is package.module:NAME, installed or in the folder where the command runs" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "there is no module 'cross_entropy', installed or in the folder of this command" in said
     assert main(["runs", "."]) == 0
     assert "unreadable" in capsys.readouterr().out
 

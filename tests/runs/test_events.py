@@ -165,16 +165,20 @@ def test_a_command_gets_one_object_on_stdin(tiny: list[str]) -> None:
     assert len(Path("told").read_text().splitlines()) == len(told), "it was taken away"
 
 
-def test_a_command_that_a_url_names_is_not_run(
-    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_command_that_a_url_names_is_not_run_on_another_machine(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--on-event", "sh -c 'cat >> told'", "--mirror", (tmp_path / "bucket").as_uri()]
     assert main(["train", "erl", *tiny, "--rounds", "1", "--run", "run", "--quiet", *words]) == 0
     told = Path("told").read_text()
     assert told
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     again = ["resume", f"{(tmp_path / 'bucket').as_uri()}/run", "--into", "brought", "--rounds", "2"]
-    assert main(again) == 0
-    assert "the run's on_event command is not taken over from a URL" in " ".join(capsys.readouterr().out.split())
+    assert main(again) == 2
+    assert "It would call, or connect to: on_event = \"sh -c 'cat >> told'\"" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert main(["resume", "brought", "--rounds", "2", "--on-event", ""]) == 0
     assert Path("told").read_text() == told
     assert "\non_event = " not in Path("brought/config.toml").read_text()
     assert "run.log" in {path.name for path in Path("brought").iterdir()}, "the log is mirrored"

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.config.bounds import Bounds, Count, Number, OptionalNumber, Rate, Share, Weight
+from flatwater.config.code import Code
 from flatwater.config.convert import did_you_mean
 from flatwater.config.declare import config, refuse_given
 from flatwater.config.toml import from_mapping, to_mapping
@@ -142,7 +143,7 @@ class AlgorithmConfig:
     A trainer has a class of this one with a table for each algorithm that it offers.
     """
 
-    algorithm: str = ""
+    algorithm: Annotated[str, Code()] = ""
     """The name of the table that counts."""
     weight_decay: Annotated[float, Bounds(0, 100)] = 5e-4
     """Decoupled: each step shrinks every weight by this share of the learning rate. 0 gives Adam."""
@@ -239,7 +240,7 @@ class AlgorithmConfig:
 class LearnerConfig(AlgorithmConfig):
     """How every trader learns. The settings of an algorithm are in the table of its name."""
 
-    algorithm: str = "hindsight"
+    algorithm: Annotated[str, Code()] = "hindsight"
     """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
     td3, sac: from what was played, with critics; for environments that answer. package.module:NAME: an algorithm of
     yours, with its settings in the table `own`."""
@@ -259,7 +260,7 @@ def _with_own(cls: type[AlgorithmConfig], name: str, settings: type[Settings]) -
     body = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
-        "__annotations__": {"algorithm": str, "own": settings},
+        "__annotations__": {"algorithm": Annotated[str, Code()], "own": settings},
         "algorithm": name,
         "own": field(default_factory=settings),
         "__reduce__": reduced,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from flatwater.cli.settings import OfSomebody
+
 if TYPE_CHECKING:
     from flatwater.panel.panel import Panel
     from flatwater.panel.splits import Days
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class Evaluate(OfSomebody):
     """Play the champion or policy of a run's newest checkpoint against its baselines.
 
     A champion plays against buy and hold, equal weights and random traders; a policy that grows networks against
@@ -42,12 +44,14 @@ class Evaluate:
 
         from flatwater.cli.outcome import show_result
         from flatwater.runs.evaluate import evaluate
+        from flatwater.runs.trust import trusting
         from flatwater.terminal import terminal
 
         errors = terminal(errors=True)
         with errors.status("reading the run and playing what it has trained …"):
             changes = {"panel": self.panel, "benchmark": self.benchmark}
-            result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
+            with trusting(self.trust):
+                result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:
@@ -56,7 +60,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BacktestCommand:
+class BacktestCommand(OfSomebody):
     """Play the champion of a run over a stretch of days, against buy and hold, equal weights and random traders.
 
     Without --from it begins after the days on which the champion was chosen: with newer prices these are the run's
@@ -107,7 +111,7 @@ class BacktestCommand:
 
         if self.out is not None:
             check_free(self.out, force=self.force)
-        trader = load_trader(self.run, "Backtests")
+        trader = load_trader(self.run, "Backtests", trust=self.trust)
         prices = prices_of(self.run) if self.prices is None else self.prices
         panel = trader.panel_of(load_panel(prices))
         days = find_days(trader, panel, self.first, self.last)
@@ -125,7 +129,7 @@ class BacktestCommand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export:
+class Export(OfSomebody):
     """Write the trained policy of a run as one file: a program for torch or for ONNX, or its weights.
 
     The file has the network, the scales of its observations, the bounds of its actions, and a text that describes
@@ -150,6 +154,6 @@ class Export:
             raise ConfigError(f"--to {self.to}: the name must end in {' or '.join(FORMS)}. Name such a file.")
         check_output("--to", self.to)
         with terminal(errors=True).status("reading the run and exporting what it has trained …"):
-            difference = export(self.run, self.to)
+            difference = export(self.run, self.to, trust=self.trust)
         say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
         return 0

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from rich.text import Text
 
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
-from flatwater.imported import import_object, own_place
+from flatwater.imported import GIVEN, import_object, own_place
 from flatwater.masking import masked
 from flatwater.printable import shown
 from flatwater.recipe import RECIPES, find_recipe, recipe_in
@@ -179,7 +179,7 @@ def interface_of(command: tuple[str, ...]) -> type[Any]:
         return cast("type[Any]", import_object(COMMANDS[command][0]))
     from flatwater.cli.settings import over_recipe
 
-    return over_recipe(import_object(OVER_RECIPES[verb][0]), find_recipe(*recipe))
+    return over_recipe(import_object(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
 
 
 def run(command: tuple[str, ...], options: Sequence[str]) -> int:
@@ -193,7 +193,7 @@ def run(command: tuple[str, ...], options: Sequence[str]) -> int:
 
 def sent_on(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
     """The command that is meant: `train erl --env X` is that of the recipe for other environments than trading."""
-    if command[0] not in OVER_RECIPES or not find_recipe(command[1]).elsewhere:
+    if command[0] not in OVER_RECIPES or not find_recipe(command[1], GIVEN).elsewhere:
         return command, options
     from flatwater.cli.settings import environment_option
 

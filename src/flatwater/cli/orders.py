@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from flatwater.cli.settings import OfSomebody
 from flatwater.config.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ REASONS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrdersCommand:
+class OrdersCommand(OfSomebody):
     """List what the champion of a run sells and buys after the newest day of a file of prices.
 
     The file needs the columns of the training panel, and newer days. --after writes positions and cash to a file, for
@@ -86,7 +87,7 @@ class OrdersCommand:
         from flatwater.recipes.erl.positions import Held, read_positions
 
         held = Held() if self.positions is None else read_positions(self.positions)
-        trader = load_trader(self.run, "Orders")
+        trader = load_trader(self.run, "Orders", trust=self.trust)
         panel = trader.panel_of(load_panel(prices_of(self.run) if self.prices is None else self.prices))
         orders = trader.orders(panel, held.positions, held.cash if self.cash is None else self.cash)
         if not orders.ranking:
@@ -94,11 +95,12 @@ class OrdersCommand:
         return orders, trader.reasons(panel, orders, orders.ranking[0][0])[:REASONS]
 
 
-def load_trader(run: str, what: str) -> "Trader":
+def load_trader(run: str, what: str, *, trust: bool) -> "Trader":
     """The trader of a run or of a file.
 
     Args:
         run: as of `flatwater.load`.
+        trust: the same.
         what: that is asked of it, in the plural, at the beginning of a sentence.
 
     Raises:
@@ -108,7 +110,7 @@ def load_trader(run: str, what: str) -> "Trader":
     from flatwater.errors import ConfigError
     from flatwater.recipes.erl.trader import Trader
 
-    trader = load(run)
+    trader = load(run, trust=trust)
     if not isinstance(trader, Trader):
         raise ConfigError(f"{run}: what it has trained buys nothing. {what} are those of `train erl`.")
     return trader
@@ -120,14 +122,14 @@ def prices_of(run: str) -> str | None:
     Raises:
         ConfigError: it is a file, which has none.
     """
+    from flatwater.config.toml import read_toml
     from flatwater.errors import ConfigError
     from flatwater.rundir.layout import open_folder
-    from flatwater.runs.session import read_config
 
     if Path(run).is_file():
         raise ConfigError(f"{run}: an exported trader has no prices of its own. Give them with --prices.")
-    panel: str | None = read_config(open_folder(Path(run))).panel
-    return panel
+    panel = read_toml(open_folder(Path(run)).config).get("panel")
+    return panel if isinstance(panel, str) else None
 
 
 COLUMNS = ("order", "instrument", "shares", "price", "limit", "days", "date", "reason")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flatwater.cli.settings import ShownRun
+from flatwater.imported import GIVEN
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import ShownTable, find_recipe, later
 from flatwater.rundir.events import JsonLines
@@ -40,7 +41,7 @@ def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
         result = json.loads(folder.result.read_text())
         draw_run(folder.path)
         show_result(result, console)
-        for table in find_recipe(result["trainer"]).tables(read_metrics(folder.metrics)):
+        for table in find_recipe(result["trainer"], GIVEN).tables(read_metrics(folder.metrics)):
             show_table(table, console)
         console.print(f"\npicture     {folder.picture}\nrun folder  {folder.path}", soft_wrap=True)
         console.print(
@@ -53,7 +54,7 @@ def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
 
 def show_result(result: dict[str, Any], console: Console) -> None:
     """What was trained against the baselines."""
-    recipe = find_recipe(result.get("trainer", "erl"))
+    recipe = find_recipe(result.get("trainer", "erl"), GIVEN)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
     measured = recipe.measured(result)

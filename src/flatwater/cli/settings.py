@@ -89,6 +89,15 @@ def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OfSomebody:
+    """A command that composes a run from its folder, whoever began it."""
+
+    trust: bool = False
+    """Run the code that the run names (recipe, environment, teacher, host, algorithm; at a resume also trackers and the
+    command for events), though there is no record that you began it on this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShownRun:
     """A command that trains."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from flatwater.cli.settings import OverRecipe, ShownRun
+from flatwater.cli.settings import OfSomebody, OverRecipe, ShownRun
 from flatwater.config.bounds import Number, Workers
 
 
@@ -40,7 +40,7 @@ class Train(ShownRun, NewRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resume(ShownRun):
+class Resume(OfSomebody, ShownRun):
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
     A checkpoint that was damaged or half-written is recognised by its hash, and the one before it is used. A run that
@@ -71,8 +71,7 @@ class Resume(ShownRun):
     tag: tuple[str, ...] | None = None
     """Words by which `flatwater runs --tag` finds the run. Left out: as it was started."""
     on_event: str | None = None
-    """Command that gets events from here on; "" for none. Left out: as it was started, and none for a run that comes
-    from a URL."""
+    """Command that gets events from here on; "" for none. Left out: as it was started."""
     panel: str | None = None
     """Where the panel lies now. It may have newer days than the run began with, which are left out. Left out: where it
     was."""
@@ -82,10 +81,12 @@ class Resume(ShownRun):
         from flatwater.cli.outcome import show_outcome
         from flatwater.rundir.listing import newest_run
         from flatwater.runs.session import resume
+        from flatwater.runs.trust import trusting
 
         names = ["rounds", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
         names += ["workers", "cluster", "any_machine"]
         changes = {name: getattr(self, name) for name in names}
         more = () if self.rounds is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run
-        return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)
+        with trusting(self.trust):
+            return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)

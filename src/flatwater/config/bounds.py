@@ -11,9 +11,11 @@ from dataclasses import dataclass, fields
 from functools import cache
 from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from flatwater.errors import require
+
+E = TypeVar("E")
 
 _SHORT = 1 << 16
 """Powers of two from here on are written as such."""
@@ -87,15 +89,15 @@ def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
 @cache
 def bounds_of(cls: type) -> Mapping[str, Bounds]:
     """The bounds by field, of all fields of a dataclass that have some."""
-    found = ((f.name, next(_declared(f.type), None)) for f in fields(cls))
-    return {name: bounds for name, bounds in found if bounds is not None}
+    found = ((f.name, declared_extras(f.type, Bounds)) for f in fields(cls))
+    return {name: bounds[0] for name, bounds in found if bounds}
 
 
-def _declared(annotation: Any) -> Iterator[Bounds]:  # noqa: ANN401  (any annotation)
-    if get_origin(annotation) is Annotated:
-        yield from (extra for extra in annotation.__metadata__ if isinstance(extra, Bounds))
-    for part in get_args(annotation):
-        yield from _declared(part)
+def declared_extras(annotation: Any, kind: type[E]) -> list[E]:  # noqa: ANN401  (any annotation)
+    """What stands beside a type in `Annotated`, at any depth, of one kind; the outermost first."""
+    beside = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+    own = [extra for extra in beside if isinstance(extra, kind)]
+    return own + [extra for part in get_args(annotation) for extra in declared_extras(part, kind)]
 
 
 def _numbers(path: str, value: object) -> Iterator[tuple[str, object]]:

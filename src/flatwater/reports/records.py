@@ -13,6 +13,7 @@ import polars as pl
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.config.toml import read_toml
+from flatwater.imported import GIVEN
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
@@ -71,7 +72,7 @@ def read_run(path: Path) -> RunRecords:
     """
     folder = open_folder(path)
     config = read_toml(folder.config)
-    recipe = recipe_of(config, str(folder.config))
+    recipe = recipe_of(config, str(folder.config), GIVEN)
     columns = read_metrics(folder.metrics) if folder.metrics.is_file() else {}
     rounds, seen = rounds_of(config, str(folder.config)), columns.get("round", [])
     done = int(seen[-1]) if seen else 0

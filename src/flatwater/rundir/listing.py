@@ -13,6 +13,7 @@ from typing import Any
 
 from flatwater.config.toml import read_toml
 from flatwater.errors import ConfigError, FlatwaterError, RunError
+from flatwater.imported import GIVEN
 from flatwater.metrics.jsonl import is_number, read_metrics
 from flatwater.printable import shown
 from flatwater.recipe import Recipe, recipe_of, rounds_of
@@ -160,7 +161,7 @@ def unreadable(name: str, changed: str, problem: str) -> RunLine:
 def describe(folder: RunFolder) -> RunLine:
     """One run's line."""
     settings = read_toml(folder.config)
-    recipe, rounds = recipe_of(settings, str(folder.config)), rounds_of(settings, str(folder.config))
+    recipe, rounds = recipe_of(settings, str(folder.config), GIVEN), rounds_of(settings, str(folder.config))
     done = recorded_rounds(folder)
     columns = read_metrics(folder.metrics) if done else {}
     state = state_of(folder, done, rounds)

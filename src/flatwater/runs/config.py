@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, TypeVar
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.config.bounds import Bounds, Number, Workers
+from flatwater.config.code import Code
 from flatwater.errors import ConfigError, require
 from flatwater.metrics.config import WandbConfig
 from flatwater.printable import printable, shown
@@ -55,7 +56,7 @@ class RunConfig:
     it stops with a checkpoint. Left out: 90 % of what the machine, the container and the shell allow."""
     start_over_budget: bool = False
     """Start although the plan does not fit: the run then stops when it comes to its budget."""
-    trackers: tuple[str, ...] = ("tensorboard",)
+    trackers: tuple[Annotated[str, Code(trains=True)], ...] = ("tensorboard",)
     """Trackers that also get each round's numbers: `tensorboard`, `wandb`, package.module:Class of your own, several or
     none. If one fails or hangs, the run says so once and goes on."""
     wandb: WandbConfig = field(default_factory=WandbConfig)
@@ -66,7 +67,7 @@ class RunConfig:
 
     tag: tuple[str, ...] = ()
     """Words by which `flatwater runs --tag` finds the run again."""
-    on_event: str | None = None
+    on_event: Annotated[str | None, Code(whole=True, trains=True)] = None
     """Command that gets a JSON object on stdin at the run's end or failure, at an alarm, a finding, or the budget; it
     has 10 seconds. Pipes and variables need a shell: "sh -c '...'". Left out: none."""
 
@@ -101,7 +102,7 @@ class CrewConfig(RunConfig):
     workers: Workers = 1
     """Processes that compute, each with `threads` threads of its own; auto takes one for each core that is free at the
     start. Any number gives the same run. More processes than tiles of members have nothing to do."""
-    cluster: str | None = None
+    cluster: Annotated[str | None, Code(whole=True, trains=True)] = None
     """Ray cluster whose machines the workers compute on: auto for the one that this machine belongs to, or its address.
     Needs the extra `ray`. Left out: this machine."""
     any_machine: bool = False

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from flatwater import __version__
+from flatwater.config.code import code_in
 from flatwater.config.toml import to_mapping
 from flatwater.runs.run import Run
+from flatwater.sources import texts_of
 
 
 def facts(run: Run) -> dict[str, Any]:
@@ -28,6 +30,34 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         ARITHMETIC: arithmetic(),
     }
+
+
+def sources(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a RunConfig of any recipe)
+    """The text of the code of somebody's that settings name, as hashes: the value of the setting -> module -> digits.
+
+    A module that a named one imports from beside itself counts as well (`flatwater.sources.texts_of`).
+    """
+    named = code_in(type(config), to_mapping(config))
+    return {code.value: dict(texts_of(code.module)) for code in named if code.module and not code.declared.trains}
+
+
+def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (same)
+    """Modules whose text is another than when a checkpoint was saved, a line each; an older one says nothing of them.
+
+    Args:
+        saved: `sources` of the checkpoint.
+        config: the settings with which it goes on.
+    """
+    told = dict[str, str]()
+    for name, now in sources(config).items():
+        before = saved.get(name) if isinstance(saved, Mapping) else None
+        if not isinstance(before, Mapping):
+            continue
+        for module in sorted({*before, *now}):
+            was, text = before.get(module, "absent"), now.get(module, "absent")
+            if was != text:
+                told[module] = f"{module} ({was} when it was saved, {text} now)"
+    return [*told.values()]
 
 
 def machines_of(saved: Iterable[Mapping[str, Any]]) -> set[str]:

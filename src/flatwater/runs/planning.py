@@ -19,7 +19,7 @@ from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.mirror.opening import names_at
 from flatwater.mirror.uploader import OWNER
-from flatwater.recipe import find_recipe
+from flatwater.recipe import recipe_for
 from flatwater.runs.config import RunConfig
 from flatwater.runs.event_command import check_command
 from flatwater.runs.trackers import check_trackers
@@ -166,10 +166,10 @@ def check_settings(config: Any) -> Checked:  # noqa: ANN401  (a RunConfig of any
     """Look over what is asked of this machine and of others; data and memory are looked at where the run is planned."""
     check_trackers(config)
     check_command(config.on_event)
-    return Checked(find_recipe(config.trainer).prepare(config), names_at(config.mirror))
+    return Checked(recipe_for(config).prepare(config), names_at(config.mirror))
 
 
 def checked_plan(config: Any) -> tuple[Checked, Plan]:  # noqa: ANN401  (same)
     """The same, and what a run would hold; nothing is allocated."""
     checked = check_settings(config)
-    return checked, find_recipe(config.trainer).plan(checked.config)
+    return checked, recipe_for(config).plan(checked.config)

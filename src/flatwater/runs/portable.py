@@ -23,11 +23,15 @@ from torch import Tensor, nn
 
 from flatwater import __version__
 from flatwater.envs.world import Array
-from flatwater.errors import ConfigError, DataError, FlatwaterError, RunError
+from flatwater.errors import ConfigError, DataError, FlatwaterError, RunError, TrustError
+from flatwater.imported import GIVEN
 from flatwater.printable import shown
 from flatwater.recipe import find_recipe
+from flatwater.runs.trust import named_code, note, permit
 from flatwater.storage.content import convert_to, parse_json
 from flatwater.storage.directory import write_object
+
+_log = logging.getLogger(__name__)
 
 FORMAT = "flatwater-policy-1"
 ABOUT = "about.json"
@@ -36,6 +40,7 @@ KEY = "flatwater"
 """The same in the metadata of the other two."""
 MOST_ROWS = 4096
 """That can be asked for in one call of a program."""
+WEIGHTS = ".safetensors"
 LARGEST_DIFFERENCE = 1e-5
 """Between what was written and what was trained, relative to numbers above 1."""
 TRACED, COMPARED = 3, 7
@@ -108,7 +113,16 @@ def export(policy: Policy, file: Path) -> float:
             "is allowed: nothing is written. Choose another form: .safetensors holds the weights as they are."
         )
     write_object(file, content)
+    settings = _settings_of(taken.recipe, taken.header)
+    if file.suffix == WEIGHTS and (named := named_code(settings, file)):
+        note(settings, file, named, _log.warning)
     return found
+
+
+def _settings_of(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a header holds, as the configuration of a run would."""
+    inside = header.get("settings")
+    return {**(inside if isinstance(inside, Mapping) else {}), "trainer": recipe}
 
 
 def _difference(known: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
@@ -168,14 +182,14 @@ def _as_weights(taken: Portable) -> tuple[bytes, Run]:
     header = json.dumps(taken.about | {"header": dict(taken.header)})
     tensors = {name: tensor.contiguous().clone() for name, tensor in taken.tensors.items()}
     content: bytes = save(tensors, metadata={KEY: header})
-    module = rebuilt("what would be written", header, load(content)).portable().module
+    module = rebuilt("what would be written", header, load(content), ours=True).portable().module
     return content, lambda *given: _several(module(*given))
 
 
 FORMS: Mapping[str, Callable[[Portable], tuple[bytes, Run]]] = {
     ".pt2": _as_program,
     ".onnx": _as_onnx,
-    ".safetensors": _as_weights,
+    WEIGHTS: _as_weights,
 }
 """By suffix: what will be written, and what runs it."""
 
@@ -187,7 +201,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         ConfigError: the file has another form.
         DataError: it cannot be read, is damaged, or holds no policy.
     """
-    if file.suffix in FORMS and file.suffix != ".safetensors":
+    if file.suffix in FORMS and file.suffix != WEIGHTS:
         runs = "torch.export.load" if file.suffix == ".pt2" else "ONNX Runtime"
         raise ConfigError(f"{file}: is a program, for {runs}. Export to a .safetensors file for flatwater.load.")
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (one home)
@@ -202,7 +216,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         raise DataError(f"{file}: no whole .safetensors file: {fault}. Export it again.") from fault
     if about is None:
         raise DataError(f"{file}: was not written by flatwater export: its metadata lacks {KEY!r}. Export it again.")
-    return rebuilt(str(file), about, tensors)
+    return rebuilt(str(file), about, tensors, ours=False)
 
 
 @dataclass(frozen=True)
@@ -214,11 +228,18 @@ class _Known:
     header: dict[str, Any]
 
 
-def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor]) -> Any:  # noqa: ANN401  (same)
+def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor], *, ours: bool) -> Any:  # noqa: ANN401  (same)
     """The policy that a header and its tensors describe.
+
+    Args:
+        where: what they come from, for messages.
+        about: the header, as JSON.
+        tensors: by name.
+        ours: whether this process has made them; what comes from a file may name code of somebody's.
 
     Raises:
         DataError: they do not fit each other or this version; begins with `where`.
+        TrustError: they name code that may be somebody's.
     """
     try:
         content = parse_json(about.encode())
@@ -227,10 +248,13 @@ def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor]) -> Any:  # no
         known = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _Known)
         if known.format != FORMAT:
             raise ValueError(f"format = {shown(known.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
-        recipe = find_recipe(known.recipe)
+        named = _settings_of(known.recipe, known.header)
+        recipe = find_recipe(known.recipe, GIVEN if ours else permit(named, Path(where)))
         if recipe.rebuild is None:
             raise ValueError(f"recipe = {shown(known.recipe)}: rebuilds nothing")  # noqa: TRY301
         return recipe.rebuild(known.header, tensors)
+    except TrustError:
+        raise
     except (FlatwaterError, ValueError) as fault:
         raise DataError(f"{where}: does not describe a policy: {fault}. Export it again.") from fault
 

@@ -24,12 +24,12 @@ from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import Sink, write_all
 from flatwater.mirror.opening import MirrorLike
-from flatwater.recipe import find_recipe
+from flatwater.recipe import recipe_for
 from flatwater.rundir.events import Voice
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.statements import headline
 from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
-from flatwater.runs.fingerprint import arithmetic, facts, machines_of, versions
+from flatwater.runs.fingerprint import arithmetic, facts, machines_of, sources, versions
 from flatwater.runs.machine import release_freed_memory
 from flatwater.runs.profiling import Profiler
 from flatwater.runs.run import Run
@@ -168,6 +168,8 @@ class Recorder:
     """Where the folder was when that was last looked at."""
     profiler: Profiler | None = None
     """Records rounds that the user wants recorded."""
+    sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The text of the user's code that the settings name, as it was when the run was composed."""
     machines: set[str] = field(default_factory=set)
     """Arithmetics that the run was computed with, since its beginning."""
     heard: bool = False
@@ -235,7 +237,7 @@ class Recorder:
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Tell the listeners the round's numbers; the table has shown them."""
-        recipe, rounds, left = find_recipe(self.composed.config.trainer), self.composed.config.rounds, self.table.left()
+        recipe, rounds, left = recipe_for(self.composed.config), self.composed.config.rounds, self.table.left()
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         shown = [f"{title} {value:.4g}" for title, value in curves.items()]
         shown += [
@@ -310,6 +312,7 @@ class Recorder:
         progress = trainer.progress
         done = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
         known: dict[str, Any] = facts(self.composed) | {"versions": versions()}
+        known["sources"] = self.sources
         self.machines |= {arithmetic(), *self.composed.machines()}
         if len(self.machines) > 1:
             known["machines"] = sorted(self.machines)
@@ -375,11 +378,12 @@ def build_watcher(
                 exchange=composed.exchange,
             ),
             sinks=(metrics, *trackers),
-            journal=open_(folder.journal(find_recipe(composed.config.trainer).journal)),
+            journal=open_(folder.journal(recipe_for(composed.config).journal)),
             alarms=open_(folder.alarms),
             ledger=open_(folder.ledger),
             findings=open_(folder.findings),
             on_round=on_round,
+            sources=sources(composed.config),
             machines=machines_of([saved.facts for saved in list_checkpoints(folder.checkpoints)[-1:]]),
             efforts=Efforts(cuda_event if composed.device.type == "cuda" else None),
         )

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,19 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from flatwater.checkpoints.manifest import Manifest, differences
+from flatwater.checkpoints.manifest import JSON, Manifest, differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
-from flatwater.config.toml import from_mapping, read_toml
+from flatwater.config.toml import from_mapping
 from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
 from flatwater.mirror.download import fetch_run
 from flatwater.mirror.opening import MirrorLike, mirrored
-from flatwater.recipe import find_recipe, recipe_of
+from flatwater.recipe import recipe_for, recipe_of
 from flatwater.rundir.events import Listener, RunLog, Voice
 from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
 from flatwater.runs.event_command import EventCommand, check_command
-from flatwater.runs.fingerprint import changes, facts, versions
+from flatwater.runs.fingerprint import changed_sources, changes, facts, versions
 from flatwater.runs.machine import frozen, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.profiling import check_profiled
@@ -30,6 +30,7 @@ from flatwater.runs.recorder import Round, build_watcher
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trackers import check_trackers
+from flatwater.runs.trust import note_run, permit_run
 from flatwater.storage.directory import write_object
 from flatwater.storage.objects import is_url
 from flatwater.trainers.loop import train_
@@ -62,7 +63,7 @@ def start(
     """Train a new run in a new folder."""
     voice = Voice(console, [*listeners])
     with voice.ending():
-        recipe = find_recipe(config.trainer)
+        recipe = recipe_for(config)
         checked = check_settings(config)
         config = replace(checked.config, threads=use_threads(config.threads))
         if profile is not None:
@@ -75,16 +76,28 @@ def start(
         with locked(folder) as held, mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
             write_config(config, held.config)
             voice.listeners.append(RunLog(held.log))
+            note_run(held, voice.say)
             say(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(describe(composed))}")
             for line in composed.about():
                 console.print(line, highlight=False, markup=False)
             return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
 
 
-def read_config(folder: RunFolder) -> Any:  # noqa: ANN401
-    """The configuration of a run, whatever it trains."""
-    settings = read_toml(folder.config)
-    return from_mapping(recipe_of(settings, str(folder.config)).config, settings, str(folder.config))
+def read_config(folder: RunFolder, *, trains: bool = False, given: Collection[str] = ()) -> Any:  # noqa: ANN401
+    """The configuration of a run, whatever it trains: to compose the run, which imports the code that it names.
+
+    Args:
+        folder: its files.
+        trains: whether the run will be trained, by which trackers and the command for events are code as well.
+        given: settings in whose place the user gives others now.
+
+    Raises:
+        ConfigError: there is none that fits.
+        TrustError: it may be somebody else's, see `runs.trust`.
+    """
+    settings, permit = permit_run(folder, trains=trains, given=given)
+    where = str(folder.named.config)
+    return from_mapping(recipe_of(settings, where, permit).config, settings, where)
 
 
 def resume(
@@ -117,13 +130,9 @@ def resume(
                 run = fetch_run(str(run), into, voice.say).path
         folder = open_folder(Path(run))
         with locked(folder) as held:
-            kept = read_config(folder)
-            if fetched and kept.on_event and not changes.get("on_event"):
-                # Whoever can write to a bucket could have anything run on this machine.
-                voice.say("the run's on_event command is not taken over from a URL: give it with --on-event")
-                kept = replace(kept, on_event=None)
-            config = with_changes(kept, changes)
-            config = find_recipe(config.trainer).prepare(config)
+            changed = {name for name, value in changes.items() if value is not None}
+            config = with_changes(read_config(folder, trains=True, given=changed), changes)
+            config = recipe_for(config).prepare(config)
             check_trackers(config)
             check_command(config.on_event)
             use_threads(config.threads)
@@ -164,12 +173,13 @@ def _continue(
     on_round: OnRound | None,
     profile: range | None,
 ) -> Outcome:
-    word = find_recipe(config.trainer).layout.rounds
+    word = recipe_for(config).layout.rounds
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
         voice.say("the run was stopped before its first checkpoint: it begins at the start", style="")
         write_config(config, folder.config)
+        note_run(folder, voice.say)
         with voice.console.status(READING):
-            composed = find_recipe(config.trainer).compose(config)
+            composed = recipe_for(config).compose(config)
             composed.begin_()
         return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
     with voice.console.status(READING):
@@ -179,6 +189,7 @@ def _continue(
     if profile is not None:
         check_profiled(profile, manifest.round, config.rounds)
     write_config(config, folder.config)
+    note_run(folder, voice.say)
     mirror.offer(manifest.file)
     done = f"{manifest.round} of {config.rounds} {word} done"
     say(voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{describe(composed)}")
@@ -203,13 +214,16 @@ def restore_run(
         )
     manifest = intact.manifest
     composed = _composed_as_begun(config, read_config(folder), manifest.facts.get("data"))
-    found = differences({name: manifest.facts.get(name) for name in ("config", "data")}, facts(composed))
+    saved = {"config": manifest.facts.get("config"), "data": _without_text(manifest.facts.get("data"))}
+    found = differences(saved, facts(composed))
     if found:
         listed = "\n".join(f"  {line}" for line in found)
         raise CheckpointError(
             f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{listed}\n"
             f"Put {folder.named.config} or the data back as they were, or start a new run."
         )
+    if edited := changed_sources(manifest.facts.get("sources"), config):
+        say(f"the text of {'; '.join(edited)} has changed: numbers may be others from here on than without that change")
     if others := changes(manifest.facts.get("versions")):
         say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
     restore_(composed.trainer.run, intact)
@@ -217,9 +231,14 @@ def restore_run(
     return composed, manifest
 
 
+def _without_text(data: JSON) -> JSON:
+    """Data of a checkpoint. Those of version 0.1 had the text of a host as well, which is among the sources now."""
+    return {name: value for name, value in data.items() if name != "host"} if isinstance(data, Mapping) else data
+
+
 def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
     """A run on the data that it began with, where there are more by now; its settings are those that were given."""
-    recipe = find_recipe(config.trainer)
+    recipe = recipe_for(config)
     begun = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
     composed = recipe.compose(begun)
     return composed if begun == config else replace(composed, config=config)
@@ -269,7 +288,7 @@ def train(
     with (
         frozen(),
         stop_on_signals(console) as stop,
-        ConsoleTable(config.rounds, console, find_recipe(config.trainer).layout, done=trainer.progress.round) as table,
+        ConsoleTable(config.rounds, console, recipe_for(config).layout, done=trainer.progress.round) as table,
     ):
         watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, on_round=on_round)
         try:
@@ -297,7 +316,7 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool
     """Say what the run will hold, and tell the listeners what begins; the console has shown the rest."""
     voice.console.print(in_short(composed.plan), highlight=False, markup=False)
     config, done, path = composed.config, composed.trainer.progress.round, folder.named.path
-    word = find_recipe(config.trainer).layout.rounds
+    word = recipe_for(config).layout.rounds
     begun = "new run" if first else f"resumed at {done} of {config.rounds} {word}"
     voice.tell(
         "start",
@@ -321,7 +340,7 @@ def announce_end(outcome: Outcome, composed: Run, voice: Voice) -> Outcome:
     how = "finished" if outcome.finished else f"stopped, go on with: {again(outcome.folder)}"
     voice.tell(
         "end",
-        f"{how} ({done} of {config.rounds} {find_recipe(config.trainer).layout.rounds}, exit code {outcome.exit_code})",
+        f"{how} ({done} of {config.rounds} {recipe_for(config).layout.rounds}, exit code {outcome.exit_code})",
         run=str(outcome.folder.path.absolute()),
         finished=outcome.finished,
         exit_code=outcome.exit_code,

@@ -18,7 +18,7 @@ from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError, RunError
 from flatwater.metrics.figures import short_number
 from flatwater.metrics.jsonl import Record
-from flatwater.recipe import find_recipe
+from flatwater.recipe import recipe_for
 from flatwater.rundir.layout import RunFolder, locked
 from flatwater.runs.config import mirrored_below
 from flatwater.runs.signals import Stop, stop_on_signals
@@ -142,7 +142,7 @@ def end_(work: Sweep, trial: Trial, ending: Ending) -> None:
 
 def judged_by(work: Sweep) -> tuple[str, str]:
     """Title and metric of what the kind of run is judged by."""
-    return list(find_recipe(work.base.trainer).curves.items())[-1]
+    return list(recipe_for(work.base).curves.items())[-1]
 
 
 def outcome_line(work: Sweep, number: int) -> str:

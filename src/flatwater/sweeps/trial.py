@@ -17,6 +17,7 @@ from typing import Any
 
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import FlatwaterError
+from flatwater.imported import GIVEN
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import checked_plan
 from flatwater.runs.session import resume, start
@@ -54,7 +55,7 @@ def end_with(parent: int) -> None:
 
 def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration as runs keep it, once data and machine are found to fit it; memory is not looked at."""
-    config = from_mapping(find_recipe(settings["trainer"]).config, settings, "the sweep")
+    config = from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the sweep")
     checked, _ = checked_plan(config)
     return {"config": to_mapping(checked.config)}
 
@@ -65,7 +66,7 @@ def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
     if (run / "config.toml").is_file():
         outcome = resume(run, console)
     else:
-        config = from_mapping(find_recipe(settings["trainer"]).config, settings, "the trial")
+        config = from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the trial")
         outcome = start(config, run, console)
     return {"finished": outcome.finished, "exit_code": outcome.exit_code}
 

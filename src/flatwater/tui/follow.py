@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from flatwater.config.toml import read_toml
+from flatwater.imported import GIVEN
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import Record, require_numbers
@@ -80,7 +81,7 @@ def follow(path: Path) -> Followed:
     config = read_toml(folder.config)
     followed = Followed(
         folder=folder,
-        recipe=recipe_of(config, str(folder.config)),
+        recipe=recipe_of(config, str(folder.config), GIVEN),
         rounds=rounds_of(config, str(folder.config)),
         what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
         metrics_tail=Tail(folder.metrics),

@@ -1,8 +1,9 @@
 """The settings of a population in an environment: what is trained, and what all runs are given."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from flatwater.config.bounds import Number
+from flatwater.config.code import Code
 from flatwater.config.declare import config
 from flatwater.errors import require
 from flatwater.runs.config import RunConfig, check_run
@@ -17,7 +18,7 @@ class EvolveRunConfig(RunConfig, EvolveConfig):
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 10
     """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
-    env: str = "gymnasium:Pendulum-v1"
+    env: Annotated[str, Code(kinds=("gymnasium",))] = "gymnasium:Pendulum-v1"
     """gymnasium:ID, pettingzoo:MODULE with one agent, or package.module:Class: a Gymnasium environment or a world of
     yours. Actions are numbers within bounds."""
 

@@ -33,8 +33,6 @@ class GrowRun(CrewRun):
     trainer: GrowTrainer
     fingerprint: str
     """SHA-256 of the images and their order."""
-    host: str
-    """A hash of the text of the user's host; empty for hosts that ship."""
 
     def describe(self) -> str:
         """Hosts, their size, and their task."""
@@ -50,8 +48,8 @@ class GrowRun(CrewRun):
         return f"{config.envs} {kind} hosts of up to {weights:,} weights, {task}, batches of one episode{workers}"
 
     def data(self) -> dict[str, Any]:
-        """The images, by their content, and a host of the user's, by its text."""
-        return {"fingerprint": self.fingerprint, **({"host": self.host} if self.host else {})}
+        """The images, by their content."""
+        return {"fingerprint": self.fingerprint}
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Numbers and weights that are not finite, and updates that were not taken."""
@@ -96,7 +94,7 @@ def compose(config: GrowRunConfig) -> GrowRun:
     if plan.workers:
         exchange = exchange_of(setup, run, shares_of(config, len(plan.workers)))
         crew = Workers(config, setup, run, plan=plan, exchange=exchange, fingerprint=f"{fingerprint}:{host}")
-    return GrowRun(config, plan, build_trainer(setup, run, crew), fingerprint, host)
+    return GrowRun(config, plan, build_trainer(setup, run, crew), fingerprint)
 
 
 def plan(config: GrowRunConfig) -> Plan:

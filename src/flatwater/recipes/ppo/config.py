@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 from flatwater.config.bounds import Bounds, Number, OptionalNumber
+from flatwater.config.code import Code
 from flatwater.config.declare import config
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import StudentConfig
@@ -57,7 +58,7 @@ class PpoRunConfig(BlocksRunConfig):
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 100
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
-    env: str = "gymnasium:CartPole-v1"
+    env: Annotated[str, Code(kinds=("gymnasium",))] = "gymnasium:CartPole-v1"
     """gymnasium:ID, pettingzoo:MODULE, forage, or package.module:Class: a Gymnasium environment or a world of yours."""
     wrapped: OwnLimit = OwnLimit()
     student: FeedForwardConfig = FeedForwardConfig()

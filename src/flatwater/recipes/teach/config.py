@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from flatwater.algorithms.config import TeachingConfig
 from flatwater.config.bounds import Bounds, Count, Number
+from flatwater.config.code import Code
 from flatwater.config.declare import config
 from flatwater.recipes.ppo.config import BlocksRunConfig
 
@@ -17,10 +18,10 @@ class TeachRunConfig(BlocksRunConfig):
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 61
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
-    world: str = "forage"
+    world: Annotated[str, Code(kinds=("gymnasium",))] = "forage"
     """forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or
     package.module:Class: a Gymnasium environment or a world of yours."""
-    teacher: str = "search"
+    teacher: Annotated[str, Code(kinds=("run",))] = "search"
     """search (for forage), babyai (for gymnasium:BabyAI-...), random, package.module:Class, or run:FOLDER for the
     student of another run of teaching."""
     envs: Annotated[int, Bounds(1, 1 << 16)] = 32

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, Noise, SACConfig, TD3Config
 from flatwater.config.bounds import Bounds, Count, OptionalNumber, Rate, Seed, Share, Weight
+from flatwater.config.code import Code
 from flatwater.config.declare import config
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.evolution.config import EvolutionConfig
@@ -86,7 +87,7 @@ class PolicySACConfig(SACConfig):
 class PolicyLearnerConfig(AlgorithmConfig):
     """How every member learns. The settings of an algorithm are in the table of its name."""
 
-    algorithm: str = "td3"
+    algorithm: Annotated[str, Code()] = "td3"
     """ddpg, td3, sac: all learn from what the whole population has played, with critics of their own.
     package.module:NAME: an algorithm of yours, with its settings in the table `own`."""
     weight_decay: Annotated[float, Bounds(0, 100)] = 0.0

@@ -1,10 +1,12 @@
 """What a run of growing networks is made of, apart from its data and its machine."""
 
 from dataclasses import field
+from typing import Annotated
 
 from flatwater.algorithms.config import EpisodeConfig
 from flatwater.cluster.share import Span, spans
 from flatwater.config.bounds import Count, Number, Seed
+from flatwater.config.code import Code
 from flatwater.config.declare import config
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.spaces import Operation
@@ -37,10 +39,10 @@ class GrowConfig:
     group: Count = 16
     """Environments that are computed at once, however many there are: a worker takes whole groups, so the run is the
     same on any number of workers. Another group changes last bits; small ones take more time each."""
-    task: str = "digits"
+    task: Annotated[str, Code()] = "digits"
     """What the hosts learn: digits, those of scikit-learn, or package.module:function of yours, which returns images
     [N, C, H, W] or vectors [N, D] and their classes [N]. Sizes follow from it."""
-    host: str | None = None
+    host: Annotated[str | None, Code()] = None
     """What learns them: package.module:Class of yours, a torch.nn.Module made from (channels, height, width, classes)
     whose `slots` name the submodules that seeds grow behind. Left out: the hosts of env.host."""
     env: GrowingConfig = field(default_factory=GrowingConfig)

@@ -1,0 +1,107 @@
+"""Which runs with code of somebody's this user has begun on this machine: a small file each, in the user's own folder.
+
+`$XDG_STATE_HOME/flatwater/begun`, `~/.local/state/flatwater/begun` without it. The name of a file is a hash of what it
+stands for, so whether there is one is all that is asked; what is in it is for whoever looks.
+"""
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PLACE = ("flatwater", "begun")
+MOST = 4096
+"""Runs that are remembered; of more the oldest quarter goes."""
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def is_begun(key: str) -> bool:
+    """Whether the user has begun what the hash stands for; False where nothing can be read."""
+    try:
+        with _folder(make=False) as folder:
+            found = os.stat(_file(key), dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
+
+
+def note_begun(key: str, about: Mapping[str, Any]) -> None:
+    """Remember it.
+
+    Raises:
+        OSError: there is no folder that is this user's alone, or it cannot be written.
+    """
+    content = json.dumps({**about, "noted": datetime.now(UTC).isoformat(timespec="seconds")}, indent=1).encode()
+    with _folder(make=True) as folder:
+        # A name of its own and then the right one: two processes that note the same leave one of both, whole.
+        beside = f".{secrets.token_hex(8)}"
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content + b"\n")
+            os.rename(beside, _file(key), src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(beside, dir_fd=folder)
+            raise
+        _prune(folder)
+
+
+def state_folder() -> Path:
+    """Where the records lie.
+
+    Raises:
+        OSError: nobody knows the user's home.
+    """
+    chosen = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        home = Path(chosen) if Path(chosen).is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError as unknown:
+        raise FileNotFoundError(2, "there is no home folder; XDG_STATE_HOME may name another") from unknown
+    return home.joinpath(*PLACE)
+
+
+def _file(key: str) -> str:
+    return f"{key}.json"
+
+
+@contextmanager
+def _folder(*, make: bool) -> Iterator[int]:
+    """A descriptor of the folder: what is done through it is done there, whoever puts a link in its place."""
+    place = state_folder()
+    if make:
+        place.parent.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(place.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in PLACE:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=handle)
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            os.close(handle)
+            handle = below
+            found = os.fstat(handle)
+            if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+                raise PermissionError(13, "others may write there, or it is theirs", str(place))
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _prune(folder: int) -> None:
+    """Remove the oldest where there are too many; one that another process removes meanwhile is gone as well."""
+    names = os.listdir(folder)
+    if len(names) <= MOST:
+        return
+    aged = list[tuple[float, str]]()
+    for name in names:
+        with suppress(OSError):
+            aged.append((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
+    for _, name in sorted(aged)[: len(aged) - MOST * 3 // 4]:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
