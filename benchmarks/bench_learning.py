@@ -99,7 +99,7 @@ def play_rules(composition: ErlRun) -> dict[str, float]:
         load_truth(composition.config.panel),
         {},
     )
-    asked = rules(market, config, lesson_days(composition.setup))
+    asked = rules(market, config, lesson_days(composition.setup), composition.panel.calendar)
     assert truth is not None
     asked["oracle"] = lambda: oracle_scores(truth, config)
     for name, scores in asked.items():

@@ -72,7 +72,7 @@ def test_show_as_json_says_the_same_as_the_panel(capsys: pytest.CaptureFixture[s
 
 def test_a_panel_too_short_for_the_splits_is_shown_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["panel", "show", "synthetic:2x100"]) == 0
-    assert "the default splits do not fit: the panel has 100 days, but 523 or more are needed" in " ".join(
+    assert "the default splits do not fit: the panel has 100 rows, but 523 or more are needed" in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -122,4 +122,4 @@ def test_splits_that_hold_no_episode_are_said(capsys: pytest.CaptureFixture[str]
     assert main(["panel", "show", "synthetic:2x600"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "train" in said
-    assert "the default splits do not fit: the training split has 78 days, but an episode needs 145" in said
+    assert "the default splits do not fit: the training split has 78 rows, but an episode needs 145" in said

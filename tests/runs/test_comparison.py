@@ -11,14 +11,14 @@ def curve(daily: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(100 * np.cumprod(np.concatenate([[1.0], 1 + daily])))
 
 
-def compared(edge: float, *, noise: float = 0.01, days: int = 500) -> Comparison:
+def compared(edge: float, *, noise: float = 0.01, days: int = 500, a_year: int = 252) -> Comparison:
     rng = np.random.default_rng(0)
     market = rng.normal(0.0005, noise, days)
     own_noise = rng.normal(0, 0.002, days)
     own = market + edge + own_noise - own_noise.mean()
     equity = {"champion": curve(own), "held": curve(market), "poor": curve(market - 0.001), "random": curve(market)}
     chance = torch.linspace(-0.2, 0.2, 100)
-    return compare(equity, chance, trained="champion", yardsticks=("held", "poor"), seed=0)
+    return compare(equity, chance, trained="champion", yardsticks=("held", "poor"), a_year=a_year, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,12 @@ def test_the_sentence_is_that_of_the_interval(edge: float, said: str) -> None:
     assert said in found.sentence
 
 
+def test_a_year_of_a_difference_has_the_periods_of_a_year() -> None:
+    daily, monthly = compared(0.001), compared(0.001, a_year=12)
+    for name in ("difference", "low", "high"):
+        assert getattr(monthly, name) * 21 == pytest.approx(getattr(daily, name))
+
+
 @pytest.mark.slow
 def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     """Of 100 champions whose edge is 2.5 % a year, the 90 % interval covers it in 80 to 98."""
@@ -41,7 +47,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
         rng = np.random.default_rng(seed)
         market = rng.normal(0, 0.01, 250)
         equity = {"champion": curve(market + 0.0001 + rng.normal(0, 0.003, 250)), "held": curve(market)}
-        found = compare(equity, torch.zeros(2), trained="champion", yardsticks=("held",), seed=seed)
+        found = compare(equity, torch.zeros(2), trained="champion", yardsticks=("held",), a_year=252, seed=seed)
         covered += found.low <= 252 * 0.0001 <= found.high
     assert 80 <= covered <= 98
 

@@ -83,7 +83,7 @@ def test_a_cut_panel_is_the_panel_of_these_days() -> None:
     assert short.fingerprint == built.fingerprint != whole.fingerprint
     assert (len(short.dates), len(short.valid), len(short.values)) == (40, 40, 40)
     assert first_days(whole, None) is first_days(whole, 60) is whole
-    with pytest.raises(ConfigError, match=r"splits.days = 61: must be at most the 60 days of the panel"):
+    with pytest.raises(ConfigError, match=r"splits.days = 61: must be at most the 60 rows of the panel"):
         first_days(whole, 61)
 
 
@@ -115,7 +115,7 @@ def test_the_example_of_the_paper() -> None:
     """Bailey and López de Prado 2014: 0.9004 for 100 tries, five years of days, skewness -3, kurtosis 10."""
     by_chance = (0.5 / 250) ** 0.5 * highest_by_chance(100)
     assert by_chance == pytest.approx(0.1132, abs=5e-5)
-    found = probability(2.5 / 250**0.5, by_chance, days=1250, skewness=-3, kurtosis=10)
+    found = probability(2.5 / 250**0.5, by_chance, periods=1250, skewness=-3, kurtosis=10)
     assert found == pytest.approx(0.9004, abs=5e-5)
 
 

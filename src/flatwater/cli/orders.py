@@ -165,7 +165,7 @@ def _table(orders: "Orders") -> "Table":
     for order, instrument, shares, price, limit, days, date, reason in _rows(orders):
         late = "" if date == orders.date else f", due {date}"
         why = {"": "", "target": " at its target"}.get(reason, " at the close") + late
-        until = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} days")
+        until = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} {orders.unit}s")
         style = "bold" if order == "buy" else None
         table.add_row(f"{order}{why}", instrument, f"{shares:,.2f}", f"{price:,.2f}", *until, style=style)
     if not table.rows:
@@ -178,7 +178,7 @@ def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
     if new is not None:
         lines.append(
             f"The purchase takes {new.share:.1%} of the equity of {orders.equity:,.0f}; {orders.cash:,.0f} are left in "
-            f"cash. Sell it at its limit, or at the close after {new.hold_days} trading days."
+            f"cash. Sell it at its limit, or at the close after {new.hold_days} {_periods(orders)}."
         )
     else:
         lines.append(f"{_why_nothing(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")
@@ -190,10 +190,17 @@ def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
     return lines
 
 
+def _periods(orders: "Orders") -> str:
+    return "trading days" if orders.unit == "day" else f"{orders.unit}s"
+
+
 def _why_nothing(orders: "Orders") -> str:
     today = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
     if today:
-        return f"Nothing is bought: {today[0]} was bought on this day already, and one purchase a day is the rule."
+        return (
+            f"Nothing is bought: {today[0]} was bought on this day already, and one purchase a {orders.unit} is the "
+            "rule."
+        )
     if not orders.ranking:
         return "Nothing can be bought: whatever has a price today is held."
     return f"Nothing is bought: no coefficient reaches {orders.threshold:g}."

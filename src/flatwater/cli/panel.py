@@ -83,7 +83,9 @@ class PanelImport:
             save_panel(imported.panel, self.out)
         panel, episode = imported.panel, EpisodeConfig()
         days, instruments = panel.valid.shape
-        say(f"{self.out}: {days} days x {instruments} instruments, {len(panel.investable)} investable")
+        say(
+            f"{self.out}: {days} {panel.calendar.units} x {instruments} instruments, {len(panel.investable)} investable"
+        )
         summary = summarise(panel, context=episode.context, episode=episode.days)
         terminal().print(_imported(imported, summary), width=80)
         say(f"fingerprint {panel.fingerprint}")
@@ -152,12 +154,13 @@ def _imported(imported: "Imported", summary: "PanelSummary") -> Table:
             "own features", ", ".join(f"{name} ({origin})" for name, origin in imported.panel.origins.items())
         )
     table.add_row("not used", _some(layout.unused) or "-")
-    table.add_row("days", f"{summary.days:,}, {summary.first} to {summary.last}; {_pause(imported)}")
+    table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_pause(imported)}")
+    table.add_row("frequency", imported.panel.calendar.in_words)
     holes = sorted((one for one in summary.instruments if one.gaps), key=lambda one: -one.gaps)
-    table.add_row("gaps", _some([f"{one.name} {one.gaps} days" for one in holes]) or "-")
+    table.add_row("gaps", _some([f"{one.name} {one.gaps} {summary.unit}s" for one in holes]) or "-")
     table.add_row("like splits", _some(imported.jumps) or "-")
     if summary.splits:
-        table.add_row("splits", ", ".join(f"{split.name} {split.days:,} days" for split in summary.splits))
+        table.add_row("splits", ", ".join(f"{split.name} {split.days:,} {summary.unit}s" for split in summary.splits))
     if summary.splits_problem:
         table.add_row("splits do not fit", summary.splits_problem)
     return table
@@ -194,10 +197,11 @@ def _overview(name: str, summary: "PanelSummary") -> Table:
     table = Table(title=name, box=SIMPLE_HEAD, title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    table.add_row("days", f"{summary.days:,}, {summary.first} to {summary.last}")
+    table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}")
+    table.add_row("frequency", f"{summary.frequency}: {summary.periods_per_year} periods a year")
     table.add_row("instruments", f"{len(summary.instruments)}, {investable} investable")
-    table.add_row("context", f"{summary.context} days seen before the first training day is traded")
-    table.add_row("missing", f"{summary.missing:.2%} of days and instruments have no close")
+    table.add_row("context", f"{summary.context} {summary.unit}s seen before the first one of training is traded")
+    table.add_row("missing", f"{summary.missing:.2%} of {summary.unit}s and instruments have no close")
     table.add_row("fingerprint", summary.fingerprint)
     if summary.file is not None and summary.file_bytes is not None:
         table.add_row("file", f"{summary.file} ({format_bytes(summary.file_bytes)})")
@@ -205,10 +209,10 @@ def _overview(name: str, summary: "PanelSummary") -> Table:
 
 
 def _splits(summary: "PanelSummary") -> Table:
-    table = Table(title="tradable days by default", box=SIMPLE_HEAD, title_justify="left")
+    table = Table(title=f"tradable {summary.unit}s by default", box=SIMPLE_HEAD, title_justify="left")
     for heading in ("split", "first day", "last day"):
         table.add_column(heading)
-    table.add_column("days", justify="right")
+    table.add_column(f"{summary.unit}s", justify="right")
     for split in summary.splits:
         table.add_row(split.name, split.first, split.last, f"{split.days:,}")
     return table
@@ -221,7 +225,7 @@ def _instruments(summary: "PanelSummary") -> Table:
     table = Table(title="instruments", box=SIMPLE_HEAD, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("name", "role", "first day", "last day"):
         table.add_column(heading)
-    for heading in ("missing", "days in gaps"):
+    for heading in ("missing", f"{summary.unit}s in gaps"):
         table.add_column(heading, justify="right")
     for one in columns[:SHOWN]:
         role = "investable" if one.investable else "context"
@@ -231,7 +235,7 @@ def _instruments(summary: "PanelSummary") -> Table:
 
 
 def _features(summary: "PanelSummary") -> Table:
-    table = Table(title="features, all days together", box=SIMPLE_HEAD, title_justify="left")
+    table = Table(title=f"features, all {summary.unit}s together", box=SIMPLE_HEAD, title_justify="left")
     table.add_column("name")
     for heading in ("mean", "deviation", "missing"):
         table.add_column(heading, justify="right")

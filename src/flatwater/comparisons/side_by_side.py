@@ -1,7 +1,7 @@
 """Two to eight runs beside each other, read from their folders alone.
 
 Whether one is better than another is not seen from two numbers: where both have traded the same days, the difference of
-their daily returns has an interval, by the block bootstrap of a single result (`recipes/erl/comparison.py`).
+their returns has an interval, by the block bootstrap of a single result (`recipes/erl/comparison.py`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,13 +19,14 @@ from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError
 from flatwater.metrics.jsonl import plain
 from flatwater.mirror.download import at_hand
+from flatwater.panel.calendar import DAILY, calendar_of
 from flatwater.recipes.erl.comparison import Difference, difference_of
 from flatwater.reports.records import RunRecords, read_run
 from flatwater.units import format_bytes, format_duration
 
 MOST_RUNS = 8
 """As many colours as a page has for curves."""
-FEWEST_DAYS = 20
+FEWEST = 20
 """Of a difference with an interval: one block of the bootstrap."""
 ROUNDS_OF_PACE = 8
 NOTHING = "-"
@@ -60,17 +61,19 @@ class Against:
     letter: str
     first: str
     difference: Difference | None
-    """Of the daily returns, in a year; None where they cannot be compared."""
+    """Of the returns, in a year; None where they cannot be compared."""
     days: int
     reason: str
     """Why there is no difference; empty where there is one."""
+    units: str = DAILY.units
+    """What these are: days, weeks, months."""
 
     @property
     def sentence(self) -> str:
         """What follows, in words."""
         if self.difference is None:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
-        return f"{self.letter} {self.difference.told(self.first)}, over the same {self.days} days."
+        return f"{self.letter} {self.difference.told(self.first)}, over the same {self.days} {self.units}."
 
 
 def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared]:
@@ -189,19 +192,20 @@ def _against(own: Compared, first: Compared) -> Against:
         return none(f"for lack of the daily equity of {missing}, which only a trader with a result has")
     if not tables[0]["date"].equals(tables[1]["date"]):
         return none("their equity is of different days")
-    column = first.run.recipe.trained
-    returns = [daily_returns(table[column].to_numpy()) for table in tables if column in table.columns]
-    if len(returns) < len(tables) or len(returns[0]) < FEWEST_DAYS:
+    column, calendar = first.run.recipe.trained, calendar_of(tables[0]["date"].to_numpy())
+    returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
+    if len(returns) < len(tables) or len(returns[0]) < FEWEST:
         return none(
-            f"fewer than {FEWEST_DAYS} days" if len(returns) == len(tables) else "they trained different things"
+            f"fewer than {FEWEST} {calendar.units}" if len(returns) == len(tables) else "they trained different things"
         )
     if not all(np.isfinite(each).all() for each in returns):
-        return none("an equity curve has days without a number")
-    return Against(own.letter, first.letter, difference_of(*returns, seed=0), len(returns[0]), "")
+        return none(f"an equity curve has {calendar.units} without a number")
+    found = difference_of(*returns, a_year=calendar.a_year, seed=0)
+    return Against(own.letter, first.letter, found, len(returns[0]), "", calendar.units)
 
 
-def daily_returns(equity: np.ndarray) -> np.ndarray:
-    """The change of each day, as a fraction; not a number after a day without equity."""
+def period_returns(equity: np.ndarray) -> np.ndarray:
+    """The change of each period, as a fraction; not a number after one without equity."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.diff(equity) / equity[:-1])
 

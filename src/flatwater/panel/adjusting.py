@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from flatwater.errors import DataError
+from flatwater.panel.calendar import DAILY, calendar_of
 from flatwater.panel.notes import note
 
 SPLITS = (1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0)
@@ -61,12 +62,14 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
         instruments: [N] names.
         dates: [T].
         close: [T, N] above 0, NaN where missing.
+
+    Only ratios from 2 on count where rows are weeks or months: shares reach smaller ones by themselves.
     """
-    found = []
+    found, ratios = [], SPLITS if calendar_of(dates).a_year >= DAILY.a_year else SPLITS[1:]
     for n, name in enumerate(instruments):
         rows = np.flatnonzero(np.isfinite(close[:, n]))
         moves = np.diff(np.log(close[rows, n].astype(np.float64)))
-        for ratio in SPLITS:
+        for ratio in ratios:
             slack = NEAR if ratio >= 2 else NEAR_SMALL  # noqa: PLR2004  (two shares for one)
             for sign, word in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
                 near = np.flatnonzero(np.abs(moves - sign * np.log(ratio)) < slack)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from flatwater.errors import DataError, require
+from flatwater.panel.calendar import Calendar, calendar_of
 
 FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
 """The nine features, with which the last axis begins. They are always addressed by name."""
@@ -44,6 +45,11 @@ class Panel:
     fingerprint: str
     """sha256 (hex) of values, dates, names and investable columns: equal for equal contents, however stored."""
 
+    @property
+    def calendar(self) -> Calendar:
+        """How often its rows come, by its dates."""
+        return calendar_of(self.dates)
+
     def feature(self, name: str) -> np.ndarray:
         """One feature as a view [T, N] of `values`.
 
@@ -61,7 +67,7 @@ def first_days(panel: Panel, days: int | None) -> Panel:
     """
     if days is None or days == len(panel.dates):
         return panel
-    require(days < len(panel.dates), "splits.days", days, f"at most the {len(panel.dates)} days of the panel")
+    require(days < len(panel.dates), "splits.days", days, f"at most the {len(panel.dates)} rows of the panel")
     values, dates = panel.values[:days], panel.dates[:days]
     return replace(
         panel,

@@ -43,14 +43,14 @@ def split_days(n_days: int, *, context: int, config: SplitConfig) -> Splits:
     """
     require(context >= 1, "context", context, "1 day or more")
     if config.days is not None:
-        require(config.days <= n_days, "splits.days", config.days, f"at most the {n_days} days of the panel")
+        require(config.days <= n_days, "splits.days", config.days, f"at most the {n_days} rows of the panel")
         n_days = config.days
     holdout = n_days - config.holdout_days
     validation = holdout - config.validation_days
     if validation <= context - 1:
         needed = context + config.validation_days + config.holdout_days
         raise ConfigError(
-            f"the panel has {n_days} days, but {needed} or more are needed: {context} of context (the last of them is "
+            f"the panel has {n_days} rows, but {needed} or more are needed: {context} of context (the last of them is "
             f"the first training day), {config.validation_days} of validation and {config.holdout_days} of holdout. "
             "Use a longer panel, or lower env.episode.context, splits.validation_days or splits.holdout_days."
         )
@@ -74,6 +74,6 @@ def check_episode(splits: Splits, episode_days: int) -> None:
     ):
         if len(days) < episode_days:
             raise ConfigError(
-                f"the {name} split has {len(days)} days, but an episode needs {episode_days} "
+                f"the {name} split has {len(days)} rows, but an episode needs {episode_days} "
                 f"(env.episode.trading_days + settlement_days). Lower those, or {remedy}."
             )

@@ -64,8 +64,15 @@ class PanelSummary:
     """Everything that `flatwater panel show` prints."""
 
     days: int
+    """Rows: days of daily prices, weeks of weekly ones ..."""
     first: str
     last: str
+    frequency: str
+    """How often rows come: `daily`, `weekly`, `monthly` ..."""
+    unit: str
+    """What a row is called: `day`, `week`, `month` ..."""
+    periods_per_year: int
+    """Rows of a year, by which figures are annualised."""
     missing: float
     """Share of (day, instrument) cells without a usable close."""
     instruments: list[InstrumentSummary]
@@ -91,11 +98,15 @@ def summarise(panel: Panel, *, context: int, episode: int) -> PanelSummary:
         episode: days that a split should hold.
     """
     splits, problem = _splits(panel, context, episode)
+    calendar = panel.calendar
     file = Path(panel.values.filename) if isinstance(panel.values, np.memmap) and panel.values.filename else None
     return PanelSummary(
         days=len(panel.dates),
         first=str(panel.dates[0]),
         last=str(panel.dates[-1]),
+        frequency=calendar.name,
+        unit=calendar.unit,
+        periods_per_year=calendar.a_year,
         missing=float(1 - panel.valid.mean()),
         instruments=[_instrument(panel, n) for n in range(len(panel.instruments))],
         features=[_feature(panel, name) for name in panel.features],

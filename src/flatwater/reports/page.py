@@ -72,7 +72,7 @@ def _subtitle(run: RunRecords) -> str:
     data, versions = facts.get("data"), facts.get("versions")
     said = [run.recipe.trained_on(run.config)]
     if isinstance(data, dict) and "days" in data:
-        said.append(f"{data.get('instruments')} instruments, {data.get('days')} days")
+        said.append(f"{data.get('instruments')} instruments, {data.get('days')} rows of prices")
         said.append(f"{data.get('first_day')} to {data.get('last_day')}")
     said.append(f"on {run.config.get('device', 'an unknown device')}")
     if run.config.get("threads"):

@@ -1,9 +1,9 @@
 """How sure a Sharpe ratio is when it may be the best of many tries.
 
 Bailey and López de Prado 2014, "The Deflated Sharpe Ratio: Correcting for Selection Bias, Backtest Overfitting, and
-Non-Normality", Journal of Portfolio Management 40(5), 94-107. With SR the Sharpe ratio of a day, T the days, g3 and g4
-skewness and kurtosis of the daily returns, N the tries, V the variance of their Sharpe ratios, e Euler's number and c
-the Euler-Mascheroni constant:
+Non-Normality", Journal of Portfolio Management 40(5), 94-107. With SR the Sharpe ratio of one period (day, week,
+month), T the periods, g3 and g4 skewness and kurtosis of their returns, N the tries, V the variance of their Sharpe
+ratios, e Euler's number and c the Euler-Mascheroni constant:
 
     SR0 = sqrt(V) ((1 - c) Z^-1(1 - 1 / N) + c Z^-1(1 - 1 / (N e)))
     DSR = Z((SR - SR0) sqrt(T - 1) / sqrt(1 - g3 SR + (g4 - 1) / 4 SR^2))
@@ -21,7 +21,7 @@ import numpy as np
 
 EULER_MASCHERONI = 0.5772156649015329
 SMALLEST = 1e-12
-"""Deviations of daily returns below are rounding."""
+"""Deviations of returns below are rounding."""
 _NORMAL = NormalDist()
 
 
@@ -30,42 +30,42 @@ class Deflated:
     """A Sharpe ratio beside the highest that chance would bring among as many tries."""
 
     sharpe: float
-    """Of a day."""
+    """Of one period."""
     by_chance: float
-    """Of a day: the highest that is expected of so many tries without skill."""
+    """Of one period: the highest that is expected of so many tries without skill."""
     probability: float
     """That the true Sharpe ratio is above 0 in spite of the selection: the deflated Sharpe ratio."""
 
 
-def deflated_sharpe(daily: np.ndarray, tries: int) -> Deflated:
-    """The deflated Sharpe ratio of daily returns.
+def deflated_sharpe(returns: np.ndarray, tries: int) -> Deflated:
+    """The deflated Sharpe ratio of the returns of periods of equal length; it needs no year.
 
     Args:
-        daily: returns, or differences of returns. Where they do not vary there is nothing to be sure of: 0.5.
+        returns: of each period, or differences of returns. Where they do not vary there is nothing to be sure of: 0.5.
         tries: among which this may be the best, 1 or more.
     """
-    days, spread = len(daily), float(daily.std(ddof=1)) if len(daily) > 1 else 0.0
+    periods, spread = len(returns), float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
     if spread <= SMALLEST:
         return Deflated(0.0, 0.0, 0.5)
-    sharpe, by_chance = float(daily.mean()) / spread, highest_by_chance(tries) / sqrt(days - 1)
-    scaled = (daily - daily.mean()) / daily.std()
+    sharpe, by_chance = float(returns.mean()) / spread, highest_by_chance(tries) / sqrt(periods - 1)
+    scaled = (returns - returns.mean()) / returns.std()
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
-    sure = probability(sharpe, by_chance, days=days, skewness=skewness, kurtosis=kurtosis)
+    sure = probability(sharpe, by_chance, periods=periods, skewness=skewness, kurtosis=kurtosis)
     return Deflated(sharpe, by_chance, sure)
 
 
-def probability(sharpe: float, by_chance: float, *, days: int, skewness: float, kurtosis: float) -> float:
+def probability(sharpe: float, by_chance: float, *, periods: int, skewness: float, kurtosis: float) -> float:
     """That the true Sharpe ratio is above `by_chance`.
 
     Args:
-        sharpe: measured, of a day.
-        by_chance: SR0, of a day.
-        days: on which it was measured.
-        skewness: of the daily returns.
-        kurtosis: of the daily returns; 3 for a normal distribution.
+        sharpe: measured, of one period.
+        by_chance: SR0, of one period.
+        periods: on which it was measured.
+        skewness: of the returns.
+        kurtosis: of the returns; 3 for a normal distribution.
     """
     width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, SMALLEST))
-    return _NORMAL.cdf((sharpe - by_chance) * sqrt(days - 1) / width)
+    return _NORMAL.cdf((sharpe - by_chance) * sqrt(periods - 1) / width)
 
 
 def highest_by_chance(tries: int) -> float:

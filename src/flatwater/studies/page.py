@@ -7,11 +7,11 @@ from typing import Any
 import polars as pl
 
 from flatwater.metrics.lines import thinned
-from flatwater.recipes.erl.sections import OTHER, TRADERS
+from flatwater.recipes.erl.sections import colour_of
 from flatwater.reports.blocks import Block, Paragraph, Piece, Section, Table, Tile
 from flatwater.reports.chart import MOST_POINTS, Axis, Bars, Chart, Line, Picture
 from flatwater.reports.document import document
-from flatwater.studies.records import StudyRecords, fold_rows, percent, plain, seed_rows, trader_rows
+from flatwater.studies.records import StudyRecords, calendar_of_study, fold_rows, percent, plain, seed_rows, trader_rows
 
 
 def study_page(study: StudyRecords) -> str:
@@ -44,7 +44,8 @@ def _subtitle(study: StudyRecords) -> str:
     result = study.result
     said = [str(result.get("panel") or "the panel that comes with Flatwater")]
     if study.pooled is not None:
-        said.append(f"{study.pooled['days']:,} test days, {study.pooled['first_day']} to {study.pooled['last_day']}")
+        units = calendar_of_study(study.pooled).units
+        said.append(f"{study.pooled['days']:,} test {units}, {study.pooled['first_day']} to {study.pooled['last_day']}")
     said.append(f"folds: {result['folds']}, seeds: {', '.join(map(str, result['seeds']))}")
     return " · ".join(said)
 
@@ -97,12 +98,10 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
     for name in (column for column in kept.columns if column != "date"):
         values, first = kept[name].to_list(), name == "champion"
         title = f"{'champions' if first else name} x {values[-1]:.2f}"
-        line = Line(
-            name=title, x=dates, y=values, colour=TRADERS.get(name, OTHER), width=2.4 if first else 1.3, front=first
-        )
+        line = Line(name=title, x=dates, y=values, colour=colour_of(name), width=2.4 if first else 1.3, front=first)
         marks.append(line)
     return Chart(
-        title="Equity over all test days",
+        title=f"Equity over all test {calendar_of_study(pooled).units}",
         reading="In multiples of the money at the start, after costs; the scale is logarithmic. A vertical line begins "
         "a fold: traders are trained anew there, on all that lies to its left.",
         marks=marks,
@@ -173,18 +172,20 @@ def _sure(study: StudyRecords) -> Iterator[Block]:
         yield Paragraph("No fold is complete.", "missing")
         return
     titles, rows, words = seed_rows(study.pooled)
+    calendar = calendar_of_study(study.pooled)
     yield differences_chart(study.pooled)
     yield Table(titles, rows, words)
     deflated, lead = study.pooled["deflated"], study.pooled["deflated_lead_over_equal_weight"]
     yield Table(
-        ("Sharpe ratio of a day", "measured", "the best of all tries by chance", "deflated"),
+        (f"Sharpe ratio of a {calendar.unit}", "measured", "the best of all tries by chance", "deflated"),
         [
             [name, f"{row['sharpe']:.4f}", f"{row['by_chance']:.4f}", f"{row['probability']:.0%}"]
             for name, row in (("champions", deflated), ("champions less equal weight", lead))
         ],
     )
     yield Paragraph(
-        f"Intervals: stationary block bootstrap of the daily differences (Politis and Romano 1994), blocks of 20 days. "
+        f"Intervals: stationary block bootstrap of the differences of each {calendar.unit} (Politis and Romano "
+        f"1994), blocks of 20 {calendar.units}. "
         f"Deflated: the probability that the true Sharpe ratio is above 0, although it may be the best of "
         f"{deflated['tries']:,} tries: members x generations of every run (Bailey and López de Prado 2014).",
         "reading",

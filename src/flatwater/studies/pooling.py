@@ -16,15 +16,15 @@ import torch
 from flatwater.envs.trading import account
 from flatwater.errors import RunError
 from flatwater.metrics.figures import finite
+from flatwater.panel.calendar import calendar_of
 from flatwater.recipes.erl.comparison import (
     CHAMPION,
-    YEAR,
     Comparison,
     Difference,
     beside_oracle,
     compare,
-    daily_returns,
     difference_of,
+    period_returns,
     simple_rules,
 )
 from flatwater.recipes.erl.recipe import ERL
@@ -73,6 +73,16 @@ class Pool:
     tries: int
 
     @property
+    def a_year(self) -> int:
+        """Periods of a year, by the test days."""
+        return calendar_of(self.dates).a_year
+
+    @property
+    def years(self) -> float:
+        """How long all test days are."""
+        return (len(self.dates) - 1) / self.a_year
+
+    @property
     def verdict(self) -> str:
         """What follows, in words."""
         said = [self.comparison.sentence]
@@ -117,21 +127,24 @@ def pool(folder: StudyFolder, setup: StudyConfig) -> Pool | None:
     traders = list(whole[0][0].result[ERL.players])
     equity = {name: torch.from_numpy(chained([_together(runs, name) for runs in whole])) for name in traders}
     chance = np.prod([_chance(runs) for runs in whole], axis=0) - 1
-    champion, equal = daily_returns(equity[CHAMPION]), daily_returns(equity[EQUAL_WEIGHT])
+    champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     tries = sum(run.result["generations"] * run.result["population"] for runs in whole for run in runs)
-    dates = [runs[0].equity["date"].to_numpy() for runs in whole]
+    of_folds = [runs[0].equity["date"].to_numpy() for runs in whole]
+    dates = np.concatenate([of_folds[0][:1], *(days[1:] for days in of_folds)])
+    a_year = calendar_of(dates).a_year
     return Pool(
         folds=whole,
-        dates=np.concatenate([dates[0][:1], *(days[1:] for days in dates)]),
+        dates=dates,
         equity=equity,
         comparison=compare(
             equity,
             torch.from_numpy(chance),
             trained=CHAMPION,
             yardsticks=simple_rules(traders),
+            a_year=a_year,
             seed=BOOTSTRAP_SEED,
         ),
-        against_equal=difference_of(champion, equal, seed=BOOTSTRAP_SEED),
+        against_equal=difference_of(champion, equal, a_year=a_year, seed=BOOTSTRAP_SEED),
         deflated=deflated_sharpe(champion, tries),
         deflated_excess=deflated_sharpe(champion - equal, tries),
         tries=tries,
@@ -157,13 +170,14 @@ def _chance(runs: Sequence[Tested]) -> np.ndarray:
 
 def as_json(found: Pool) -> dict[str, Any]:
     """The pooled result as plain values."""
-    years = (len(found.dates) - 1) / YEAR
+    years = found.years
     return {
         "first_day": str(found.dates[1]),
         "last_day": str(found.dates[-1]),
         "days": len(found.dates) - 1,
+        "periods_per_year": found.a_year,
         "traders": {
-            name: _numbers(curve, years) | {"turnover": _turnover(found, name, years)}
+            name: _numbers(curve, years, found.a_year) | {"turnover": _turnover(found, name, years)}
             for name, curve in found.equity.items()
         },
         "comparison": vars(found.comparison),
@@ -171,16 +185,16 @@ def as_json(found: Pool) -> dict[str, Any]:
         "deflated": vars(found.deflated) | {"tries": found.tries},
         "deflated_lead_over_equal_weight": vars(found.deflated_excess) | {"tries": found.tries},
         "by_seed": [_of_seed(found, at, years) for at in range(len(found.folds[0]))],
-        "by_fold": [_of_fold(runs) for runs in found.folds],
+        "by_fold": [_of_fold(runs, found.a_year) for runs in found.folds],
         "verdict": found.verdict,
     }
 
 
-def _numbers(curve: torch.Tensor, years: float) -> dict[str, float | None]:
+def _numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, float | None]:
     return {
         "annual_return": finite(float(curve[-1] / curve[0]) ** (1 / years) - 1),
         "total_return": finite(float(account.total_return(curve))),
-        "sharpe": finite(float(account.sharpe(curve))),
+        "sharpe": finite(float(account.sharpe(curve, a_year))),
         "drawdown": finite(float(account.drawdown(curve))),
     }
 
@@ -197,10 +211,10 @@ def _turnover(found: Pool, trader: str, years: float) -> float | None:
 
 def _of_seed(found: Pool, at: int, years: float) -> dict[str, Any]:
     curve = torch.from_numpy(chained([runs[at].grown(CHAMPION) for runs in found.folds]))
-    return {"seed": found.folds[0][at].seed} | _numbers(curve, years)
+    return {"seed": found.folds[0][at].seed} | _numbers(curve, years, found.a_year)
 
 
-def _of_fold(runs: Sequence[Tested]) -> dict[str, Any]:
+def _of_fold(runs: Sequence[Tested], a_year: int) -> dict[str, Any]:
     """A row: the champions, and the best rule on these days."""
     rows = runs[0].result[ERL.players]
     curve = torch.from_numpy(_together(runs, CHAMPION))
@@ -210,7 +224,7 @@ def _of_fold(runs: Sequence[Tested]) -> dict[str, Any]:
         "first_day": runs[0].result["first_day"],
         "last_day": runs[0].result["last_day"],
         "days": runs[0].result["days"],
-        **_numbers(curve, runs[0].result["days"] / YEAR),
+        **_numbers(curve, runs[0].result["days"] / a_year, a_year),
         "lowest": min(returns),
         "highest": max(returns),
         "turnover": float(np.mean([run.result[ERL.players][CHAMPION]["turnover"] for run in runs])),

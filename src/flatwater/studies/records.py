@@ -10,6 +10,7 @@ import polars as pl
 
 from flatwater.errors import RunError
 from flatwater.metrics.jsonl import is_number
+from flatwater.panel.calendar import DAILY, Calendar, calendar_of_year
 from flatwater.printable import shown
 from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.layout import File, Folder, RunFolder
@@ -101,6 +102,8 @@ def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
         return
     _require_texts(pooled, "verdict", "first_day", "last_day")
     _require_texts(pooled["comparison"], "best")
+    if calendar_of_study(pooled).a_year < 1:
+        raise ValueError("a year of it has no period")
     _require_numbers(pooled, "days")
     _require_numbers(pooled["comparison"], "difference", "low", "high")
     _require_numbers(pooled["against_equal_weight"], "mean", "low", "high")
@@ -127,6 +130,11 @@ def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
     for name in names:
         if not is_number(row[name]):
             raise TypeError(f"{name} = {shown(row[name])}: must be a number")
+
+
+def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:
+    """How often the test days come; daily in a study of a version that did not say."""
+    return calendar_of_year(int(pooled.get("periods_per_year", DAILY.a_year)))
 
 
 def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:

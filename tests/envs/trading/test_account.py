@@ -1,5 +1,7 @@
 """Numbers of the cash account and its baselines, each by hand or by a law."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -36,7 +38,7 @@ def test_a_curve_by_hand() -> None:
     assert total_return(curves).tolist() == pytest.approx([-0.01, -0.1])
     assert drawdown(curves).tolist() == pytest.approx([0.25, 0.25])
     for b, returns in enumerate(([0.2, -0.25, 0.1], [0.2, -0.25])):
-        assert sharpe(curves)[b].item() == pytest.approx(
+        assert sharpe(curves, 252)[b].item() == pytest.approx(
             np.mean(returns) / np.std(returns, ddof=1) * 252**0.5, rel=1e-5
         )
     assert exposure(curves, curves / 2).tolist() == pytest.approx([0.5, 0.5])
@@ -46,36 +48,58 @@ def test_a_curve_by_hand() -> None:
 def test_measures_of_risk_by_hand_and_by_numpy() -> None:
     curve = torch.tensor([100.0, 120.0, 90.0, 99.0])
     losses = np.sqrt(0.25**2 / 3)
-    assert sortino(curve).item() == pytest.approx(np.mean([0.2, -0.25, 0.1]) / losses * 252**0.5, rel=1e-5)
-    assert calmar(curve).item() == pytest.approx((0.99 ** (252 / 3) - 1) / 0.25, rel=1e-4)
+    assert sortino(curve, 252).item() == pytest.approx(np.mean([0.2, -0.25, 0.1]) / losses * 252**0.5, rel=1e-5)
+    assert calmar(curve, 252).item() == pytest.approx((0.99 ** (252 / 3) - 1) / 0.25, rel=1e-4)
     draw = np.random.default_rng(4)
     moves = draw.normal(0.0005, 0.01, 400)
     own = 0.0002 + 0.5 * moves + draw.normal(0, 0.002, 400)
     market, other = (torch.from_numpy(np.cumprod([100.0, *1 + each])) for each in (moves, own))
     slope, height = np.polyfit(moves, own, 1)
-    alpha, beta = alpha_beta(other, market)
+    alpha, beta = alpha_beta(other, market, 252)
     assert (alpha.item(), beta.item()) == pytest.approx((height * 252, slope), rel=1e-6)
     shorter = torch.cat([other[:300], torch.full((101,), NAN, dtype=torch.float64)])
-    assert alpha_beta(torch.stack([other, shorter]), market)[1].tolist() == pytest.approx(
+    assert alpha_beta(torch.stack([other, shorter]), market, 252)[1].tolist() == pytest.approx(
         [slope, np.polyfit(moves[:299], own[:299], 1)[0]], rel=1e-6
     )
+
+
+@pytest.mark.parametrize("a_year", [365, 252, 52, 12, 4, 1])
+def test_figures_of_a_year_are_those_of_its_periods(a_year: int) -> None:
+    """Against their formulas in NumPy, over the same prices taken every day, week, month ..."""
+    draw = np.random.default_rng(a_year)
+    moves, held = draw.normal(0.01, 0.05, (2, 300))
+    curve, market = (torch.from_numpy(np.cumprod([100.0, *1 + each])) for each in (moves, held))
+    growth = np.prod(1 + moves) ** (a_year / 300) - 1
+    peaks = np.maximum.accumulate(curve.numpy())
+    slope, height = np.polyfit(held, moves, 1)
+    alpha, beta = alpha_beta(curve, market, a_year)
+    found = (sharpe(curve, a_year), sortino(curve, a_year), calmar(curve, a_year), alpha, beta)
+    known = (
+        moves.mean() / moves.std(ddof=1) * a_year**0.5,
+        moves.mean() / np.sqrt((np.minimum(moves, 0) ** 2).mean()) * a_year**0.5,
+        growth / (1 - curve.numpy() / peaks).max(),
+        height * a_year,
+        slope,
+    )
+    assert [each.item() for each in found] == pytest.approx(known, rel=1e-6)
 
 
 @settings(deadline=None)
 @given(scale=st.floats(0.01, 1e6), seed=st.integers(0, 1000))
 def test_ratios_do_not_depend_on_the_size_of_the_account(scale: float, seed: int) -> None:
     curve = torch.from_numpy(np.exp(np.cumsum(np.random.default_rng(seed).normal(0, 0.02, 30)))).float()
-    for number in (total_return, drawdown, sharpe):
+    for number in (total_return, drawdown, partial(sharpe, a_year=252)):
         torch.testing.assert_close(number(curve * scale), number(curve), rtol=1e-3, atol=1e-4)
 
 
 def test_nothing_happened() -> None:
     """A flat curve has no Sharpe ratio, no drawdown; no trades, no wins; one day, no deviation."""
     flat = torch.full((1, 5), 100_000.0)
-    assert [f(flat).item() for f in (total_return, sharpe, drawdown)] == [0, 0, 0]
-    assert sharpe(torch.tensor([[100.0, 101.0]])).item() == 0
-    assert [f(flat).item() for f in (sortino, calmar)] == [0, 0]
-    assert [each.item() for each in alpha_beta(torch.tensor([100.0, 101.0, 99.0]), torch.full((3,), 7.0))] == [0, 0]
+    assert [f(flat).item() for f in (total_return, partial(sharpe, a_year=12), drawdown)] == [0, 0, 0]
+    assert sharpe(torch.tensor([[100.0, 101.0]]), 252).item() == 0
+    assert [f(flat, 12).item() for f in (sortino, calmar)] == [0, 0]
+    still = alpha_beta(torch.tensor([100.0, 101.0, 99.0]), torch.full((3,), 7.0), 252)
+    assert [each.item() for each in still] == [0, 0]
     assert win_rate(torch.tensor([[5.0, -1.0]]), torch.tensor([[False, False]])).item() == 0
     assert win_rate(
         torch.tensor([[5.0, -1.0, 0.0, 1.0]]), torch.tensor([[True, True, True, False]])

@@ -11,6 +11,7 @@ from flatwater.envs.trading.config import EpisodeConfig, TradeConfig, TradingCon
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import build_simulator, reset_
 from flatwater.envs.trading.yardsticks import gain_features, past_return, play_rule_, ridge_scores, rules
+from flatwater.panel.calendar import DAILY, calendar_of_year
 from flatwater.panel.config import SyntheticConfig
 from flatwater.panel.synthetic import synthetic_panel
 
@@ -40,16 +41,37 @@ def test_a_past_return_is_that_of_the_closes(market: Market) -> None:
 @pytest.mark.parametrize("name", ["20-day momentum", "12-1 momentum", "ridge"])
 def test_a_rule_knows_nothing_of_later_days(market: Market, name: str) -> None:
     learnt = range(130, 300)
-    before = rules(market, CONFIG, learnt)[name]()
+    before = rules(market, CONFIG, learnt, DAILY)[name]()
     other = market_of(synthetic_panel(SyntheticConfig(instruments=8, days=600, seed=5)).panel)
     for mine, theirs in ((market.close, other.close), (market.high, other.high), (market.mark, other.mark)):
         kept = mine[400:].clone()
         mine[400:] = theirs[400:]
         try:
-            after = rules(market, CONFIG, learnt)[name]()
+            after = rules(market, CONFIG, learnt, DAILY)[name]()
         finally:
             mine[400:] = kept
         np.testing.assert_array_equal(before[:400], after[:400])
+
+
+@pytest.mark.parametrize(
+    ("a_year", "fast", "rows", "skip"),
+    [
+        (252, "20-day momentum", 231, 21),
+        (365, "20-day momentum", 335, 30),
+        (52, "20-week momentum", 48, 4),
+        (12, "20-month momentum", 11, 1),
+        (4, "20-quarter momentum", 3, 1),
+        (1, "20-year momentum", 1, 1),
+        (156, "20-period momentum", 143, 13),
+    ],
+)
+def test_a_year_of_momentum_has_the_rows_of_a_year(
+    market: Market, a_year: int, fast: str, rows: int, skip: int
+) -> None:
+    found = rules(market, CONFIG, range(130, 300), calendar_of_year(a_year))
+    assert list(found) == [fast, "12-1 momentum", "ridge"]
+    np.testing.assert_array_equal(found["12-1 momentum"](), past_return(market, rows, skip=skip))
+    np.testing.assert_array_equal(found[fast](), past_return(market, 20))
 
 
 def test_ridge_finds_the_drift(market: Market) -> None:

@@ -1,13 +1,11 @@
 """What an equity curve says: pure functions of curves [.., D + 1] that start with the opening cash.
 
-A curve that is shorter than the others of its batch ends in NaN, which all functions leave out.
+A curve that is shorter than the others of its batch ends in NaN, which all functions leave out. What is said of a year
+is told how many periods (days, weeks, months) of the curve make one: `panel.calendar` knows.
 """
 
 from jaxtyping import Bool, Float
 from torch import Tensor
-
-DAYS_OF_A_YEAR = 252
-"""Trading days, by which a daily Sharpe ratio is annualised."""
 
 
 def total_return(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
@@ -16,63 +14,65 @@ def total_return(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     return equity.gather(-1, last.clamp(min=0)).squeeze(-1) / equity[..., 0] - 1
 
 
-def daily_returns(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B D"]:
-    """Change over the day as a fraction; NaN after the end."""
+def period_returns(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B D"]:
+    """Change over each period as a fraction; NaN after the end."""
     return equity[..., 1:] / equity[..., :-1] - 1
 
 
-def sharpe(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
-    """Annualised Sharpe ratio of the daily returns, without a risk-free rate (Sharpe 1994).
+def sharpe(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
+    """Annualised Sharpe ratio of the periods' returns, without a risk-free rate (Sharpe 1994).
 
-    Mean over sample deviation (divided by n - 1), times the square root of 252; 0 where the returns do not vary.
+    Mean over sample deviation (divided by n - 1), times the square root of the periods of a year; 0 where the returns
+    do not vary.
     """
-    returns = daily_returns(equity).double()
+    returns = period_returns(equity).double()
     known = returns.isfinite()
     count = known.sum(-1)
     mean = returns.nanmean(-1)
     spread = (returns - mean[..., None]).where(known, 0).square().sum(-1)
     deviation = (spread / (count - 1).clamp(min=1)).sqrt()
-    # Float32 equity has a relative rounding of 6e-8 a day, which is no variation.
+    # Float32 equity has a relative rounding of 6e-8 a period, which is no variation.
     varies = (deviation > 1e-7) & (count > 1)  # noqa: PLR2004
-    ratio: Tensor = mean / deviation.where(varies, 1) * DAYS_OF_A_YEAR**0.5
+    ratio: Tensor = mean / deviation.where(varies, 1) * a_year**0.5
     return ratio.where(varies, 0).to(equity.dtype)
 
 
-def sortino(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
-    """Annualised Sortino ratio of the daily returns with a target of 0 (Sortino & Price 1994); 0 without a loss.
+def sortino(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
+    """Annualised Sortino ratio of the periods' returns with a target of 0 (Sortino & Price 1994); 0 without a loss.
 
-    Mean over the root of the mean square of the losses, gains counted as 0, times the square root of 252.
+    Mean over the root of the mean square of the losses, gains counted as 0, times the square root of the periods of a
+    year.
     """
-    returns = daily_returns(equity).double()
+    returns = period_returns(equity).double()
     known = returns.isfinite()
     losses = returns.clamp(max=0).where(known, 0).square().sum(-1) / known.sum(-1).clamp(min=1)
-    ratio: Tensor = returns.nanmean(-1) / losses.sqrt().where(losses > 0, 1) * DAYS_OF_A_YEAR**0.5
+    ratio: Tensor = returns.nanmean(-1) / losses.sqrt().where(losses > 0, 1) * a_year**0.5
     return ratio.where(losses > 0, 0).to(equity.dtype)
 
 
-def calmar(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
+def calmar(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     """Return of a year, compounded, over the largest drawdown (Young 1991); 0 without a drawdown."""
-    days = equity.isfinite().sum(-1) - 1
-    annual = (1 + total_return(equity)).clamp(min=0) ** (DAYS_OF_A_YEAR / days.clamp(min=1)) - 1
+    periods = equity.isfinite().sum(-1) - 1
+    annual = (1 + total_return(equity)).clamp(min=0) ** (a_year / periods.clamp(min=1)) - 1
     fall = drawdown(equity)
     return (annual / fall.where(fall > 0, 1)).where(fall > 0, 0)
 
 
 def alpha_beta(
-    equity: Float[Tensor, "*B D1"], market: Float[Tensor, "D1"]
+    equity: Float[Tensor, "*B D1"], market: Float[Tensor, "D1"], a_year: int
 ) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
-    """Of the line through the daily returns over the market's: its height in a year, and its slope (Jensen 1968).
+    """Of the line through the periods' returns over the market's: its height in a year, and its slope (Jensen 1968).
 
     Both are 0 where the market does not move; there is no risk-free rate.
     """
-    returns, held = daily_returns(equity).double(), daily_returns(market).double()
+    returns, held = period_returns(equity).double(), period_returns(market).double()
     known = returns.isfinite() & held.isfinite()
     count = known.sum(-1).clamp(min=1)
     mean, mean_held = (each.where(known, 0).sum(-1) / count for each in (returns, held.expand_as(returns)))
     apart = (held - mean_held[..., None]).where(known, 0)
     spread = apart.square().sum(-1)
     beta = (apart * (returns - mean[..., None]).where(known, 0)).sum(-1) / spread.where(spread > 0, 1)
-    alpha = (mean - beta * mean_held).where(spread > 0, 0) * DAYS_OF_A_YEAR
+    alpha = (mean - beta * mean_held).where(spread > 0, 0) * a_year
     return alpha.to(equity.dtype), beta.to(equity.dtype)
 
 

@@ -17,6 +17,7 @@ from flatwater.envs.trading.config import TradingConfig
 from flatwater.envs.trading.exits import target_prices
 from flatwater.envs.trading.market import Market
 from flatwater.errors import DataError
+from flatwater.panel.calendar import DAILY, calendar_of
 
 SHOWN = 5
 """Instruments whose coefficients are told, the largest first."""
@@ -76,7 +77,7 @@ class Holding:
     target_price: float
     """A limit order to sell."""
     days_left: int
-    """Trading days until it is sold at the close."""
+    """Rows of the prices (trading days, weeks, months) until it is sold at the close."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,7 @@ class Purchase:
     """Percent above the purchase price."""
     target_price: float
     hold_days: int
-    """Trading days after which it is sold at the latest."""
+    """Rows of the prices after which it is sold at the latest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,8 @@ class Orders:
     """Left after these orders."""
     equity: float
     """Cash and positions at the last closes, before today's costs."""
+    unit: str = DAILY.unit
+    """What a row of the prices is, in which holding times are counted: `day`, `week`, `month` ..."""
 
     @property
     def positions(self) -> tuple[Position, ...]:
@@ -209,6 +212,7 @@ def decide(
         threshold=trade.buy_threshold,
         cash=cash,
         equity=equity,
+        unit=calendar_of(evening.dates).unit,
     )
 
 

@@ -25,8 +25,13 @@ def closed(sim: Simulator) -> Bool[Tensor, "B D1"]:
     return (sim.logs.exit_day >= 0) & (sim.logs.exit_day < sim.day[:, None])
 
 
-def episode_summary(sim: Simulator, config: TradingConfig) -> dict[str, Float[Tensor, " B"]]:
+def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = None) -> dict[str, Float[Tensor, " B"]]:
     """Numbers of each episode so far.
+
+    Args:
+        sim: whose logs are read.
+        config: penalties.
+        a_year: rows of the market in a year, by which the Sharpe ratio is annualised; None leaves that out.
 
     Returns:
         reward: sum of the rewards. fitness: see `fitness`. trades: closed trades. win_rate, mean_gain (percent): of
@@ -46,7 +51,7 @@ def episode_summary(sim: Simulator, config: TradingConfig) -> dict[str, Float[Te
         "mean_gain": gain.where(done, 0).sum(1) / count.clamp(min=1),
         "refused": sim.refused / (sim.trading_end - sim.start),
         "total_return": account.total_return(logs.equity),
-        "sharpe": account.sharpe(logs.equity),
+        **({} if a_year is None else {"sharpe": account.sharpe(logs.equity, a_year)}),
         "drawdown": account.drawdown(logs.equity),
         "exposure": account.exposure(logs.equity, logs.invested),
         "turnover": account.turnover(logs.equity, traded),

@@ -5,7 +5,9 @@ that score above 0; the simulator then buys the best that is not held. So rules 
 sizes and the same holding time, and differ in what they choose alone.
 
 - 20-day and 12-1 momentum: the return over the last 20 days, and over the last 12 months without the newest (Jegadeesh
-  and Titman 1993; 252 and 21 trading days).
+  and Titman 1993; 252 and 21 trading days). Where a row of the market is a week, a month or a quarter, the first is
+  over 20 of these, and is called so; the second is over a year without its last month or, where that is shorter than
+  a row, its last row.
 - ridge: a linear regression of the resolved gain on past returns over 8 lengths, raw and less the day's mean over the
   instruments, and on what is observed of up to 8 columns that cannot be bought (Hoerl and Kennard 1970, by
   scikit-learn), fitted to the days that the agent learns from.
@@ -22,11 +24,14 @@ from flatwater.envs.trading.config import TradingConfig
 from flatwater.envs.trading.exits import trade_gains
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import Simulator, step_
+from flatwater.panel.calendar import Calendar
 
-MONTH, YEAR = 21, 252
-"""Trading days."""
+MONTHS = 12
+"""Of a year."""
+MOMENTUM = 20
+"""Rows: as long as a position is held by default."""
 LENGTHS = (1, 2, 5, 10, 20, 40, 60, 120)
-"""Days of the past returns that ridge sees."""
+"""Rows of the past returns that ridge sees."""
 PENALTY = 1.0
 """Ridge's, on features of deviation 1."""
 MOST_WATCHED = 8
@@ -36,7 +41,7 @@ LARGEST_GAIN = 0.5
 
 
 def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
-    """Return over `days` up to `skip` days ago, [T, K] float64; NaN where the first or the last price is missing."""
+    """Return over `days` rows up to `skip` rows ago, [T, K] float64; NaN where one of the two prices is missing."""
     mark = market.mark.double().cpu().numpy()
     priced = np.where(mark > 0, mark, np.nan)
     found = np.full_like(priced, np.nan)
@@ -106,11 +111,21 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
     return scores
 
 
-def rules(market: Market, config: TradingConfig, learnt: range) -> dict[str, Callable[[], np.ndarray]]:
-    """The rules by name: what computes their scores [T, K]."""
+def rules(
+    market: Market, config: TradingConfig, learnt: range, calendar: Calendar
+) -> dict[str, Callable[[], np.ndarray]]:
+    """The rules by name: what computes their scores [T, K].
+
+    Args:
+        market: prices.
+        config: holding time, largest target and costs.
+        learnt: rows that ridge is fitted to.
+        calendar: how often the market's rows come.
+    """
+    month = max(1, round(calendar.a_year / MONTHS))
     return {
-        "20-day momentum": lambda: past_return(market, 20),
-        "12-1 momentum": lambda: past_return(market, YEAR - MONTH, skip=MONTH),
+        f"{MOMENTUM}-{calendar.unit} momentum": lambda: past_return(market, MOMENTUM),
+        "12-1 momentum": lambda: past_return(market, max(1, calendar.a_year - month), skip=month),
         "ridge": lambda: ridge_scores(market, config, learnt),
     }
 

@@ -90,17 +90,17 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     high = len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
     episode = trader.config.episode
     least = max(episode.context - 1, 1)
-    has = f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
+    units, has = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
     if low < least:
         raise DataError(
-            f"the first day is {panel.dates[low]}, but the trader looks at {episode.context} days: {has}. Begin at "
-            f"least {least - low} days later, or give prices that reach further back."
+            f"the first day is {panel.dates[low]}, but the trader looks at {episode.context} {units}: {has}. Begin at "
+            f"least {least - low} {units} later, or give prices that reach further back."
         )
     if (count := high - low) <= episode.settlement_days:
         since = "" if begin is not None else f" after {after}, the last one on which the champion was chosen,"
         until = "" if end is None else f" up to {end}"
         raise DataError(
-            f"there are {max(0, count)} days to play{since}{until}, but {episode.settlement_days + 1} or more are "
+            f"there are {max(0, count)} {units} to play{since}{until}, but {episode.settlement_days + 1} or more are "
             f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {has}. Give more "
             "prices, or begin earlier."
         )
@@ -172,7 +172,7 @@ def _played(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, A
         "seed": trader.settings.seed,
         "settlement_days": trader.config.episode.settlement_days,
         "days_of": shares,
-        "note": _note(shares, trader.config.episode.settlement_days),
+        "note": _note(shares, trader.config.episode.settlement_days, panel.calendar.unit),
     }
     return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades))
 
@@ -185,7 +185,7 @@ def _splits(trader: "Trader", panel: Panel) -> Splits:
     return Splits(Days(first, learnt), Days(learnt, chosen), Days(chosen, max(chosen, len(panel.dates))))
 
 
-def _note(shares: Mapping[str, int], settlement: int) -> str:
+def _note(shares: Mapping[str, int], settlement: int, unit: str) -> str:
     """How far the result can be trusted, and what the last days are."""
     words = {
         "training": "of the training, so that what was earned on them says nothing",
@@ -193,5 +193,5 @@ def _note(shares: Mapping[str, int], settlement: int) -> str:
         "holdout": "of the run's holdout",
         "newer": "newer than all of the run",
     }
-    parts = [f"{count} day{'s' if count > 1 else ''} {words[name]}" for name, count in shares.items() if count]
+    parts = [f"{count} {unit}{'s' if count > 1 else ''} {words[name]}" for name, count in shares.items() if count]
     return f"{'; '.join(parts)}; on the last {settlement} nothing is bought, and what is open at the end is sold"

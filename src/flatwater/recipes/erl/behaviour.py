@@ -5,10 +5,12 @@ from statistics import median
 
 import polars as pl
 
+from flatwater.panel.calendar import Calendar, calendar_of
+
 HELD_AGAINST = "equal weight"
 """The curve that stands for the market: all instruments in equal parts."""
-TREND_DAYS = 20
-"""Days over which the market's rise or fall, and its unrest, are measured."""
+TREND = 20
+"""Rows over which the market's rise or fall, and its unrest, are measured."""
 REASONS = {
     "target": "at its target",
     "held": "after its holding time",
@@ -25,13 +27,14 @@ def habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
 
     Args:
         trades: the log, with entry_date, exit_date, instrument and, where it is known, reason.
-        equity: one row for each day and one for the cash before the first.
+        equity: one row for each day (week, month) and one for the cash before the first.
     """
     days, bought = max(1, len(equity) - 1), trades["entry_date"].n_unique()
     kept = [(last - first).days for first, last in trades.select("entry_date", "exit_date").rows()]
     counts = trades["instrument"].value_counts(sort=True).rows()
     most = ", ".join(f"{name} {count}" for name, count in counts[:3])
-    said = f"It bought on {bought} of {days} days and held each purchase for {median(kept):.0f} calendar days"
+    said = f"It bought on {bought} of {days} {calendar_of_equity(equity).units} and held each purchase for "
+    said += f"{median(kept):.0f} calendar days"
     said += f" (median). Bought most often: {most}"
     said += f", of {len(counts)} instruments." if len(counts) > len(counts[:3]) else "."
     if "reason" in trades.columns:
@@ -61,26 +64,36 @@ def by_period(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...
     return rows
 
 
-REGIMES = ("market", "days", "champion, a day", f"{HELD_AGAINST}, a day", "difference")
+def calendar_of_equity(equity: pl.DataFrame) -> Calendar:
+    """How often its rows come."""
+    return calendar_of(equity["date"].to_numpy())
+
+
+def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
+    """What stands above `by_regime`."""
+    calendar = calendar_of_equity(equity)
+    each = f"a {calendar.unit}"
+    return "market", calendar.units, f"champion, {each}", f"{HELD_AGAINST}, {each}", "difference"
 
 
 def by_regime(equity: pl.DataFrame) -> list[tuple[str, ...]]:
-    """One row under `REGIMES` for each kind of market; empty where there are too few days to tell.
+    """One row under `regime_titles` for each kind of market; empty where there are too few days to tell.
 
-    A day's kind follows from the `TREND_DAYS` days before it, so it could be known in the morning.
+    A day's kind follows from the `TREND` days before it, so it could be known in the morning.
     """
+    units = calendar_of_equity(equity).units
     change = pl.col("champion", HELD_AGAINST).pct_change()
     days = equity.select(
         change,
-        trend=(pl.col(HELD_AGAINST) / pl.col(HELD_AGAINST).shift(TREND_DAYS) - 1).shift(1),
-        unrest=pl.col(HELD_AGAINST).pct_change().rolling_std(TREND_DAYS).shift(1),
+        trend=(pl.col(HELD_AGAINST) / pl.col(HELD_AGAINST).shift(TREND) - 1).shift(1),
+        unrest=pl.col(HELD_AGAINST).pct_change().rolling_std(TREND).shift(1),
     ).drop_nulls()
-    if len(days) < TREND_DAYS:
+    if len(days) < TREND:
         return []
     usual = days["unrest"].median()
     kinds = (
-        (f"rose in the {TREND_DAYS} days before", pl.col("trend") > 0),
-        (f"fell in the {TREND_DAYS} days before", pl.col("trend") <= 0),
+        (f"rose in the {TREND} {units} before", pl.col("trend") > 0),
+        (f"fell in the {TREND} {units} before", pl.col("trend") <= 0),
         ("calmer than usual", pl.col("unrest") <= usual),
         ("more restless than usual", pl.col("unrest") > usual),
     )

@@ -1,6 +1,7 @@
 """What a result shows and what it does not: the champion against the best yardstick, and against chance.
 
-The difference of the daily returns is resampled in blocks, as neighbouring days are not independent (Politis and Romano
+The difference of the returns of each period (day, week, month) is resampled in blocks, as neighbouring ones are not
+independent (Politis and Romano
 1994, the stationary bootstrap, by arch); its interval says whether the stretch of days is long enough to tell the two
 apart. Chance is a trader who buys on the same days as the champion, whatever comes up.
 """
@@ -12,15 +13,13 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-BLOCK_DAYS = 20
-"""Mean length of a block: as long as a position is held by default."""
+BLOCK = 20
+"""Mean length of a block, in rows: as long as a position is held by default."""
 RESAMPLED = 2_000
 LEVEL = 0.9
 """Of the interval."""
 CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
 """Traders that are no simple rules. The oracle knows the law of a synthetic market."""
-YEAR = 252
-"""Trading days."""
 SURE = 0.95
 """Share of the random traders that must be beaten, or chance explains the result as well; as large a share that earned
 more makes it worse than chance.
@@ -29,7 +28,7 @@ more makes it worse than chance.
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of the daily differences of two traders, in a year."""
+    """The mean of the differences of two traders' returns, in a year."""
 
     mean: float
     low: float
@@ -54,7 +53,7 @@ class Comparison:
     best: str
     """The yardstick that earned most."""
     difference: float
-    """Champion less yardstick, in a year, from the mean of the daily differences."""
+    """Champion less yardstick, in a year, from the mean of the differences of their returns."""
     low: float
     high: float
     """The interval of that difference."""
@@ -99,27 +98,44 @@ def compare(
     *,
     trained: str,
     yardsticks: tuple[str, ...],
+    a_year: int,
     seed: int,
 ) -> Comparison:
-    """Hold the champion's equity against the yardstick that earned most."""
+    """Hold the champion's equity against the yardstick that earned most.
+
+    Args:
+        equity: trader -> equity at the start and after each period.
+        chance: total return of each random trader.
+        trained: the champion's name.
+        yardsticks: names of the simple rules.
+        a_year: periods of a year.
+        seed: of the bootstrap.
+    """
     earned = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
     best = max(yardsticks, key=lambda name: earned[name])
-    found = difference_of(daily_returns(equity[trained]), daily_returns(equity[best]), seed=seed)
+    found = difference_of(period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year, seed=seed)
     beaten = float((chance < earned[trained]).float().mean())
     return Comparison(best=best, difference=found.mean, low=found.low, high=found.high, beaten=beaten)
 
 
-def daily_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
-    """The change of each day, as a fraction."""
+def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
+    """The change of each period, as a fraction."""
     curve = equity.double().cpu().numpy()
     return np.asarray(np.diff(curve) / curve[:-1])
 
 
-def difference_of(own: np.ndarray, other: np.ndarray, *, seed: int) -> Difference:
-    """How much more the first earned in a year, with the interval of the block bootstrap."""
+def difference_of(own: np.ndarray, other: np.ndarray, *, a_year: int, seed: int) -> Difference:
+    """How much more the first earned in a year, with the interval of the block bootstrap.
+
+    Args:
+        own: returns of each period.
+        other: of the same periods.
+        a_year: periods of a year.
+        seed: of the bootstrap.
+    """
     from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
 
-    daily = own - other
-    resampled = StationaryBootstrap(BLOCK_DAYS, daily, seed=np.random.default_rng(seed))
+    apart = own - other
+    resampled = StationaryBootstrap(BLOCK, apart, seed=np.random.default_rng(seed))
     low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()
-    return Difference(float(daily.mean()) * YEAR, float(low) * YEAR, float(high) * YEAR)
+    return Difference(float(apart.mean()) * a_year, float(low) * a_year, float(high) * a_year)

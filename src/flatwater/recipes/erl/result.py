@@ -65,6 +65,7 @@ def score_as_json(panel: Panel, score: Score, split: str) -> dict[str, Any]:
         "first_day": str(dates[score.days.first]),
         "last_day": str(dates[score.days.stop - 1]),
         "days": len(score.days),
+        "periods_per_year": panel.calendar.a_year,
         "traders": {name: {key: finite(value) for key, value in row.items()} for name, row in score.rows.items()},
         "comparison": {
             name: finite(value) if isinstance(value, float) else value

@@ -85,7 +85,7 @@ class ErlRun(CrewRun):
     def describe(self) -> str:
         """Traders, instruments and days."""
         panel = self.panel
-        days = f"{len(panel.dates):,} days ({panel.dates[0]} to {panel.dates[-1]})"
+        days = f"{len(panel.dates):,} {panel.calendar.units} ({panel.dates[0]} to {panel.dates[-1]})"
         workers = f", {len(self.plan.workers)} workers" if self.plan.workers else ""
         return f"{self.config.population.size} traders on {len(panel.investable)} instruments, {days}{workers}"
 
@@ -94,7 +94,8 @@ class ErlRun(CrewRun):
         dates, splits = self.panel.dates, self.setup.splits
         parts = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
         days = (f"{len(days):,} {name} (to {dates[days.stop - 1]})" for name, days in parts)
-        lines = [f"features: {', '.join(self.config.observation_features)}", f"days: {', '.join(days)}"]
+        units = self.panel.calendar.units
+        lines = [f"features: {', '.join(self.config.observation_features)}", f"{units}: {', '.join(days)}"]
         if self.private and self.device.type == "cpu":
             lines.append(f"market: in the memory of each process, as it cannot be kept in a file: {self.private}")
         return lines

@@ -110,7 +110,8 @@ def score_champion(contest: Contest) -> Score:
     champion, chance = contest.simulator(1), contest.simulator(RANDOM_TRADERS)
     play_(setup, market, champion, actors=contest.actor, starts=contest.first, days=len(days))
     _play_chance_(contest, chance, bought=champion.logs.exit_day[0] >= 0)
-    random = episode_summary(chance, env_config)
+    a_year = panel.calendar.a_year
+    random = episode_summary(chance, env_config, a_year)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
     played = _rules(contest)
     curves = {
@@ -122,9 +123,9 @@ def score_champion(contest: Contest) -> Score:
         "random": chance.logs.equity[median],
     }
     rows = {
-        "champion": _of_env(champion, env_config),
-        **{name: _of_curve(curves[name]) for name in curves if name not in {CHAMPION, CHANCE, *played}},
-        **{name: _of_env(env, env_config) for name, env in played.items()},
+        "champion": _of_env(champion, env_config, a_year),
+        **{name: _of_curve(curves[name], a_year) for name in curves if name not in {CHAMPION, CHANCE, *played}},
+        **{name: _of_env(env, env_config, a_year) for name, env in played.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
     effects = find_effects(setup, market, contest.actor, days)
@@ -135,9 +136,10 @@ def score_champion(contest: Contest) -> Score:
             random["total_return"],
             trained=CHAMPION,
             yardsticks=simple_rules(curves),
+            a_year=a_year,
             seed=setup.config.seed,
         ),
-        rows={name: row | _beside(curves[name], curves["equal weight"]) for name, row in rows.items()},
+        rows={name: row | _beside(curves[name], curves["equal weight"], a_year) for name, row in rows.items()},
         equity=curves,
         chance=random["total_return"],
         trades=trades(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
@@ -168,7 +170,7 @@ def _play_chance_(contest: Contest, chance: Simulator, *, bought: Tensor) -> Non
 def _rules(contest: Contest) -> dict[str, Simulator]:
     """The simple rules, and the oracle, played by name."""
     setup, market, truth, played = contest.setup, contest.market, contest.truth, {}
-    asked = rules(market, setup.config.env, contest.learnt)
+    asked = rules(market, setup.config.env, contest.learnt, contest.panel.calendar)
     if truth is not None:
         asked[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
     for name, scores in asked.items():
@@ -186,21 +188,22 @@ def _begin_(contest: Contest, env: Simulator, batch: int) -> None:
     reset_(env, start=start, trading_end=end - contest.setup.config.env.episode.settlement_days, end=end)
 
 
-def _of_env(env: Simulator, config: TradingConfig) -> dict[str, float]:
-    return {name: float(value[0]) for name, value in episode_summary(env, config).items()}
+def _of_env(env: Simulator, config: TradingConfig, a_year: int) -> dict[str, float]:
+    return {name: float(value[0]) for name, value in episode_summary(env, config, a_year).items()}
 
 
-def _beside(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"]) -> dict[str, float]:
+def _beside(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
     """Measures of risk, of a curve beside the market's."""
-    alpha, beta = account.alpha_beta(curve, market)
-    found = {"sortino": account.sortino(curve), "calmar": account.calmar(curve), "alpha": alpha, "beta": beta}
+    alpha, beta = account.alpha_beta(curve, market, a_year)
+    risk = {"sortino": account.sortino(curve, a_year), "calmar": account.calmar(curve, a_year)}
+    found = risk | {"alpha": alpha, "beta": beta}
     return {name: float(value) for name, value in found.items()}
 
 
-def _of_curve(curve: Float[Tensor, "D1"]) -> dict[str, float]:
+def _of_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
     return {
         "total_return": float(account.total_return(curve)),
-        "sharpe": float(account.sharpe(curve)),
+        "sharpe": float(account.sharpe(curve, a_year)),
         "drawdown": float(account.drawdown(curve)),
         "exposure": 1.0,
     }

@@ -1,6 +1,7 @@
 """What only a population of traders has on its page and in its picture: what it learned, how its champion trades."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from datetime import date
 from math import isfinite, nan
 from typing import Any
@@ -8,7 +9,16 @@ from typing import Any
 import polars as pl
 
 from flatwater.metrics.lines import thinned
-from flatwater.recipes.erl.behaviour import HELD_AGAINST, PERIODS, REGIMES, by_period, by_regime, habits
+from flatwater.panel.calendar import DAILY, calendar_of_year
+from flatwater.recipes.erl.behaviour import (
+    HELD_AGAINST,
+    PERIODS,
+    by_period,
+    by_regime,
+    calendar_of_equity,
+    habits,
+    regime_titles,
+)
 from flatwater.reports.blocks import Block, Folded, Paragraph, Table, missing, result_table
 from flatwater.reports.chart import (
     MOST_POINTS,
@@ -86,7 +96,9 @@ def trading(run: RunRecords) -> Iterator[Block]:
     if run.equity is not None and len(run.equity):
         yield equity_chart(run.equity, result["split"])
     yield result_table(run.recipe, result)
-    days = f"{result['first_day']} to {result['last_day']}, {result['days']} days"
+    a_year = result.get("periods_per_year")  # a result of another version, or of another hand, may not say
+    units = (calendar_of_year(a_year) if isinstance(a_year, int) and a_year > 0 else DAILY).units
+    days = f"{result['first_day']} to {result['last_day']}, {result['days']} {units}"
     yield Paragraph(f"{days}. {result.get('verdict', '')} Note: {result['note']}.", "reading")
     if run.holdout is not None and run.holdout_equity is not None and len(run.holdout_equity):
         yield equity_chart(run.holdout_equity, "holdout")
@@ -116,7 +128,7 @@ def _deeds(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.DataFra
         yield positions_chart(trades)
         yield Table(PERIODS, by_period(trades, equity))
         if regimes := by_regime(equity):
-            yield Table(REGIMES, regimes)
+            yield Table(regime_titles(equity), regimes)
     if prices is not None and len(prices.columns) > 1 and set(trades.columns) >= PLACED:
         yield priced_charts(prices, trades)
     yield trades_chart(trades)
@@ -206,18 +218,31 @@ def changes(name: str, dates: list[date], values: list[float], colour: str, *, w
     return Line(name=title, x=dates, y=percent, colour=colour, width=width, front=front, form="+.1f")
 
 
+def colour_of(trader: str) -> str:
+    """Its colour; a momentum over 20 weeks or months has that of the one over days."""
+    fast = re.fullmatch(r"\d+-(week|month|quarter|year|period) momentum", trader)
+    return TRADERS["20-day momentum"] if fast else TRADERS.get(trader, OTHER)
+
+
+def _coloured(columns: Sequence[str]) -> dict[str, str]:
+    """Trader -> colour, in the order of `TRADERS`; others last. Only an artificial market has an oracle."""
+    order = list(TRADERS.values())
+    colours = {name: colour_of(name) for name in columns if name != "date"}
+    ranks = {name: order.index(colour) if colour in order else len(order) for name, colour in colours.items()}
+    return {name: colours[name] for name in sorted(colours, key=lambda name: ranks[name])}
+
+
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
     """Equity of the champion and the baselines, in percent of the first day's."""
     kept = equity[thinned(len(equity), MOST_POINTS)]
     dates = kept["date"].to_list()
     return Chart(
-        title=f"Equity on the {split} days",
+        title=f"Equity on the {split} {calendar_of_equity(equity).units}",
         reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
         "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
         marks=[
             changes(name, dates, kept[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
-            for name, colour in {**TRADERS, **{name: OTHER for name in kept.columns if name not in TRADERS}}.items()
-            if name in kept.columns and name != "date"  # only an artificial market has an oracle
+            for name, colour in _coloured(kept.columns).items()
             for first in [name == "champion"]
         ],
         x=Axis(kind="date"),

@@ -273,7 +273,7 @@ class Trader:
         chosen = choose_instruments(panel, self.instruments, self.investable)
         context = self.config.episode.context
         if len(chosen.dates) < context:
-            raise DataError(f"{len(chosen.dates)} days of prices: the trader looks at the last {context}. Give more.")
+            raise DataError(f"{len(chosen.dates)} rows of prices: the trader looks at the last {context}. Give more.")
         return chosen
 
     def backtest(self, prices: Path | str | Panel, first: str | None = None, last: str | None = None) -> Backtest:

@@ -1,0 +1,99 @@
+"""How many rows of a panel make a year, from its dates alone: the one place that knows.
+
+Whatever is said of a year (Sharpe ratio, alpha, an interval, turnover, 12-1 momentum) is counted in these. A row is
+called by its unit: a day, a week, a month, a quarter, a year, or, where dates follow no such order, a period.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+DAYS_OF_A_YEAR = 365.2425
+TRADING_DAYS, TRADING_WEEKDAYS = 252, 5
+"""Of a year, and of a week, on exchanges that rest on weekends: holidays are left out of the first alone."""
+EVERY_DAY, DAYS_OF_A_WEEK = 365, 7
+NEAR = 0.12
+"""How far the count of rows in a year may be from that of days, weeks, months or quarters to be one of them: holidays
+and missing rows make it differ by a few percent. Weeks and fortnights, months and quarters differ by 50 % and more."""
+PAUSE = 3
+"""A pause of so many times the median pause is a hole in the file, and says nothing of how often its rows come."""
+FEWEST = 10
+"""Dates of daily rows below which weekdays cannot be counted: two weeks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """How often the rows of a panel come."""
+
+    name: str
+    """`daily`, `daily, weekends too`, `weekly`, `monthly`, `quarterly`, `yearly` or `irregular`."""
+    a_year: int
+    """Rows of a year, 1 or more."""
+    unit: str
+    """What a row is called: `day`, `week`, `month`, `quarter`, `year` or `period`."""
+
+    @property
+    def units(self) -> str:
+        """The unit in the plural."""
+        return f"{self.unit}s"
+
+    @property
+    def in_words(self) -> str:
+        """`monthly: 12 periods a year`."""
+        return f"{self.name}: {self.a_year} period{'s' if self.a_year > 1 else ''} a year"
+
+
+DAILY = Calendar("daily", TRADING_DAYS, "day")
+_KNOWN = (
+    DAILY,
+    Calendar("daily, weekends too", EVERY_DAY, "day"),
+    Calendar("weekly", 52, "week"),
+    Calendar("monthly", 12, "month"),
+    Calendar("quarterly", 4, "quarter"),
+    Calendar("yearly", 1, "year"),
+)
+
+
+def calendar_of(dates: np.ndarray) -> Calendar:
+    """How often dates come.
+
+    Daily where the usual pause is one day and there are weekdays without rows: 252 rows a year on five of them, in
+    proportion on others. Otherwise by the mean pause without holes: daily with weekends, weekly, monthly, quarterly or
+    yearly where the count is within `NEAR`, irregular with that count where it is not.
+
+    Args:
+        dates: [T] days, strictly increasing. Fewer than two are taken as daily.
+    """
+    days = dates.astype("datetime64[D]").astype(np.int64)
+    if len(days) < 2:  # noqa: PLR2004  (nothing lies between)
+        return DAILY
+    pauses = np.diff(days)
+    usual = float(np.median(pauses))
+    weekdays = _regular_weekdays(days) if usual <= 1 and len(days) >= FEWEST else TRADING_WEEKDAYS
+    if usual <= 1 and weekdays < DAYS_OF_A_WEEK:
+        return _resting(weekdays)
+    return _by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= PAUSE * usual].mean()))
+
+
+def calendar_of_year(a_year: int) -> Calendar:
+    """The calendar with so many rows a year, for who reads a result without its dates."""
+    return next((each for each in _KNOWN if each.a_year == a_year), Calendar("irregular", a_year, "period"))
+
+
+def _by_count(count: float) -> Calendar:
+    nearest = min(_KNOWN, key=lambda each: abs(np.log(count / each.a_year)))
+    return nearest if abs(count / nearest.a_year - 1) <= NEAR else calendar_of_year(max(1, round(count)))
+
+
+def _regular_weekdays(days: np.ndarray) -> int:
+    """Weekdays that come at least half as often as the most frequent one."""
+    of_weekday = np.bincount(days % DAYS_OF_A_WEEK, minlength=DAYS_OF_A_WEEK)
+    return int((2 * of_weekday >= of_weekday.max()).sum())
+
+
+def _resting(weekdays: int) -> Calendar:
+    """Of an exchange that is open on so many days of a week: as many in proportion as on five."""
+    if weekdays == TRADING_WEEKDAYS:
+        return DAILY
+    name = f"daily, {weekdays} days a week"
+    return Calendar(name, round(TRADING_DAYS * weekdays / TRADING_WEEKDAYS), "day")
