@@ -156,6 +156,8 @@ MAY_CATCH_ALL = {
     "memory/watch/guard.py::ask": "the edge between the watch and somebody else's program",
     "memory/probes/untraced.py::unbroken": "the edge to the collector, below which all is lost: it is raised later",
     "memory/watch/inject/sitecustomize.py::_begin": "the same edge, before the watch can be imported",
+    "memory/watch/guard.py::_passes": "the same edge: the program may have replaced what is asked there",
+    "memory/watch/guard.py::_end": "the same edge: then the fault is not told",
     "memory/objects/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
 }
 """`module::function` -> the process or thread edge where it stands."""

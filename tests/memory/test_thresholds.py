@@ -31,7 +31,7 @@ METERS = {
     },
     "watch/inject/sitecustomize.py": {"_OLDEST"},
     "watch/pages.py": {"MOST"},
-    "watch/process.py": {"SPOOL_EVERY", "GLANCE", "HURRIED", "LEVELS", "LONG"},
+    "watch/process.py": {"SPOOL_EVERY", "SPOOL_SHARE", "GLANCE", "HURRIED", "LEVELS", "LONG"},
     "watch/reading.py": {"FEWEST", "RATE_CPU", "TOLD"},
     "watch/runner.py": {"KILLED"},
     "watch/samples.py": {"OFTEN", "EVERY", "MOST", "ROUNDS", "REVIEW", "GOLDEN"},

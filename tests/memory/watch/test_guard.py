@@ -1,6 +1,9 @@
 """Whatever fails inside of the watch, the program that is watched goes on, and the fault is told once."""
 
+import builtins
+import ctypes
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -150,3 +153,45 @@ def test_a_fault_that_cannot_be_written_down_is_none_of_the_programs() -> None:
     guard.run(work[0])
     assert guard.over
     assert len(guard.faults) == 1
+
+
+class LateError(Exception):
+    """A time limit of the program's."""
+
+
+def test_an_exception_that_another_thread_has_put_into_this_one_passes() -> None:
+    """The watch's own code, of which this stands for a part, is where the main thread is when it comes."""
+    began = threading.Event()
+    source = "def work(began):\n    began.set()\n    while True: pass\n"
+    space: dict[str, Any] = {}
+    exec(compile(source, process.__file__, "exec"), space)
+    main = ctypes.c_ulong(threading.get_ident())
+
+    def put() -> None:
+        began.wait()
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(LateError))
+
+    other = threading.Thread(target=put)
+    other.start()
+    guard = Guard()
+    with pytest.raises(LateError):
+        guard.run(space["work"], began)
+    other.join()
+    assert not guard.over
+    assert guard.faults == []
+
+
+@pytest.mark.parametrize("kind", [OSError, LateError, GeneratorExit, type("Odd", (BaseException,), {})])
+def test_a_function_that_the_program_has_put_in_place_of_a_builtin_one_ends_the_watch_alone(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    def replaced(*_: object) -> bool:
+        raise kind
+
+    guard = Guard()
+    with monkeypatch.context() as patch:
+        for name in ("len", "any", "set", "str", "getattr"):  # what puts them back needs `isinstance` and more
+            patch.setitem(vars(builtins), name, replaced)
+        outcome = guard.ask("other", lambda: str(len("")))
+    assert outcome == "other"
+    assert guard.over

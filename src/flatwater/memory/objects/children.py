@@ -52,7 +52,7 @@ from flatwater.memory.objects.raw import (
     settled,
 )
 from flatwater.memory.objects.view import OPAQUE, Inside, Look, Named, Walk, claim, items, spaced
-from flatwater.memory.probes.signals import handlers, passes
+from flatwater.memory.probes.signals import is_the_programs
 
 _ATOMS = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
 ATOMS = frozenset(map(id, _ATOMS))
@@ -81,7 +81,7 @@ def look(obj: Any, walk: Walk) -> Inside:  # noqa: ANN401
             opener = walk.looks[id(kind)] = _resolve(kind)
         return opener(obj, walk)
     except Exception as error:  # the edge to a foreign object: one that fails is counted as unread
-        if passes(error.__traceback__, handlers()):  # a signal came meanwhile: it is the program's to answer
+        if is_the_programs(error):  # a signal came meanwhile, for example
             raise
         walk.unread[f"{name_of(kind)} ({name_of(type(error))})"] += 1
         return OPAQUE

@@ -9,11 +9,10 @@ import atexit
 import ctypes
 import functools
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flatwater.memory.probes.bound import names_in, process_id, read_text, write_whole
@@ -132,6 +131,9 @@ def _follow(told: dict[str, str]) -> None:
     """Watch the workers that this process forks or spawns, and those that they start."""
 
     def forked() -> None:
+        Guard().run(leave)
+
+    def leave() -> None:
         if not _seats or _seats[0].leave():  # a fork of the watch's own stays without a watch, and its forks too
             _seats.clear()
             Seat(told).wait()
@@ -163,7 +165,7 @@ def _follow(told: dict[str, str]) -> None:
     after_import({"multiprocessing.util": spawning})
 
 
-_unlink, _kill = os.unlink, os.kill
+_unlink = os.unlink
 _seats: list["Seat"] = []
 """The watch of this process; of the process that it was forked from, until it is left."""
 _lines: dict[str, "Made"] = {}
@@ -186,7 +188,7 @@ class Seat:
         self._main = _thread.get_ident()
         self._guard = Guard(lambda sentence: write_whole(f"{self._own}.fault", sentence))
         self._watch: ProcessWatch | None = None
-        self._terminated, self._ended = self._die, hidden(self._end)
+        self._ended = hidden(self._end)
         _seats.append(self)
 
     def begin(self) -> None:
@@ -205,13 +207,11 @@ class Seat:
             if programs:  # else the watch asks in its fork for the lines that it traced
                 self._guard.ask(None, self._watch.abandon)
         self._guard.over = True
-        if signal.getsignal(signal.SIGTERM) is self._terminated:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return programs
 
     def _tick(self, ticks: int) -> int:
         if self._watch is None:
-            if _thread.get_ident() != self._main:  # signals are set there alone
+            if _thread.get_ident() != self._main:  # it waits for work: what it imports then is no growth of the watch's
                 return 1
             if _worker_files(self._told[FOLDER]) >= MOST_WORKERS:
                 self._guard.over = True
@@ -241,8 +241,6 @@ class Seat:
         atexit.register(self._ended)
         if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
             vars(util)["Finalize"](None, self._ended, exitpriority=1)  # it leaves by `os._exit`
-        if not self._guest and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._terminated)
 
     def _stay(self, ticks: int) -> int:
         """Watch as long as the runner does, then leave the process as it was."""
@@ -270,12 +268,6 @@ class Seat:
             self._guard.over = True
             if self._claim is not None:
                 self._guard.ask(None, _unlink, self._claim)
-
-    def _die(self, _number: int, _frame: FrameType | None) -> None:
-        """Write what is known, then die of the signal as the program would have."""
-        self._end()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _kill(process_id(), signal.SIGTERM)
 
 
 def _unmap(page: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from types import CodeType, TracebackType
 from typing import TypeVar
 
-from flatwater.memory.probes.signals import handlers, passes
+from flatwater.memory.probes.signals import is_the_programs
 
 R = TypeVar("R")
 
@@ -45,31 +45,37 @@ class Guard:
         outer, self.thread = self.thread, get_ident()
         try:
             return work(*given)
-        except Exception as fault:  # whatever it is: the edge between the watch and somebody else's program
-            if passes(fault.__traceback__, self._program | handlers()):
+        except BaseException as fault:  # whatever it is: the edge between the watch and somebody else's program
+            if self._passes(fault):
                 raise
             self._end(fault)
             return otherwise
         finally:
             self.thread = outer
 
-    def _end(self, fault: Exception) -> None:
+    def _passes(self, fault: BaseException) -> bool:
+        try:
+            return is_the_programs(fault, self._program)
+        except Exception:  # noqa: BLE001  (the same edge: the program may have replaced what is asked here)
+            return False
+
+    def _end(self, fault: BaseException) -> None:
         self.over = True
-        self._note(fault)
+        try:
+            self._note(fault)
+        except Exception:  # noqa: BLE001  (the same edge: then it is not told)
+            self._tell = None
         undo, self.undo = self.undo, None
         if undo is not None:
             self.ask(None, undo)
 
-    def _note(self, fault: Exception) -> None:
+    def _note(self, fault: BaseException) -> None:
         sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_place(fault.__traceback__)})"
         if sentence in self.faults:
             return
         self.faults.append(sentence)
         if self._tell is not None:
-            try:
-                self._tell(sentence)
-            except OSError:  # a full disk: then it is not told
-                self._tell = None
+            self._tell(sentence)
 
 
 def _place(trace: TracebackType | None) -> str:

@@ -56,8 +56,10 @@ from flatwater.memory.watch.workers import Workers, look_
 
 COLLECTING, DRIFT, ENDING, FILLING = SHIPPED.collecting, SHIPPED.drift, SHIPPED.ending, SHIPPED.filling
 
-SPOOL_EVERY = 2.0
-"""Seconds between two states on disk, at most, unless a finding is new."""
+SPOOL_EVERY = 0.5
+"""Seconds between two states on disk, at least, unless a finding is new: what a signal ends leaves the last one."""
+SPOOL_SHARE = 1 / 400
+"""Part of the time that writing them may take: of a long run one takes 5 ms."""
 GLANCE = 1.0
 """Seconds between two glances at resident memory alone, at least, while the next reading is further away."""
 HURRIED = 4
@@ -111,7 +113,7 @@ class ProcessWatch:
         self._aside: str | None = None
         """A boundary at which a census goes on that is under way."""
         self._began_cpu = process_seconds()
-        self._spooled = self._read_at = self._cost_seconds = 0.0
+        self._spool_due = self._read_at = self._cost_seconds = 0.0
         self._begin()
         self._guard.undo = self.let_go
 
@@ -454,9 +456,10 @@ class ProcessWatch:
     """Bytes that the watch itself takes: set by whoever measured them around the import."""
 
     def _save(self, now: float, *, at_once: bool) -> None:
-        if self._spool is not None and (at_once or now >= self._spooled + SPOOL_EVERY):
-            self._spooled = now
+        if self._spool is not None and (at_once or now >= self._spool_due):
+            cpu = thread_seconds()
             write_spool(self._spool, self.summary())
+            self._spool_due = now + max(SPOOL_EVERY, (thread_seconds() - cpu) / SPOOL_SHARE)
 
     def close(self, *, conclude: bool = True) -> None:
         """Stop, and write the spool. A second call does nothing.

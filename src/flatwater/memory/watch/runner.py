@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,9 +94,11 @@ def _script(command: Sequence[str]) -> str | None:
     return None
 
 
-def _environment(folder: Path, unit: str | None, limit: int | None) -> dict[str, str]:
+def _environment(
+    folder: Path, unit: str | None, limit: int | None, own: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     inject = str(Path(boot.__file__).parent / "inject")
-    before = os.environ.get("PYTHONPATH")
+    before = own.get("PYTHONPATH")
     told = {boot.FOLDER: str(folder), boot.PACKAGE: str(Path(boot.__file__).parents[2])}
     if before is not None:
         told[boot.PYTHONPATH] = before
@@ -104,7 +106,7 @@ def _environment(folder: Path, unit: str | None, limit: int | None) -> dict[str,
         told[boot.UNIT] = unit
     if limit is not None:
         told[boot.LIMIT] = str(limit)
-    return {**os.environ, **told, "PYTHONPATH": inject if before is None else os.pathsep.join((inject, before))}
+    return {**own, **told, "PYTHONPATH": inject if before is None else os.pathsep.join((inject, before))}
 
 
 def _run(command: Sequence[str], environment: dict[str, str], folder: Path, reports: spool.Reports | None) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 from flatwater.memory.watch.boundaries import REQUEST
 from flatwater.memory.watch.gates import Count, Gate, gate_of, listen
+from flatwater.memory.watch.guard import Guard
 
 _known = set[str]()
 """Libraries that are prepared, or will be: a fork has them as they were."""
@@ -41,7 +42,7 @@ def after_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
         if module is None:
             waiting[name] = prepare
         else:
-            prepare(module)
+            Guard().run(prepare, module)
     sys.meta_path.insert(0, _AfterImport(waiting))
 
 
@@ -62,20 +63,26 @@ class _AfterImport:
             return None
         prepare = self._waiting.pop(name)
         for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
-                if isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-                    _run_after(spec.loader, prepare)
+            try:
+                find = finder.find_spec
+            except AttributeError:  # an old one, which the interpreter passes over as well
+                continue
+            if finder is not self and (spec := find(name, path, target)) is not None:
+                Guard().run(_run_after, spec.loader, prepare)
                 return spec
         return None
 
 
-def _run_after(loader: Any, prepare: Callable[[ModuleType], None]) -> None:  # noqa: ANN401
-    """Let the loader, for this once, prepare the module that it has executed."""
+def _run_after(found: object, prepare: Callable[[ModuleType], None]) -> None:
+    """Let the loader of a file, for this once, prepare the module that it has executed."""
+    if not isinstance(found, importlib.machinery.SourceFileLoader):
+        return
+    loader: Any = found
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module  # what it hides is the method of the class
         loader.exec_module(module)
-        prepare(module)
+        Guard().run(prepare, module)
 
     loader.exec_module = exec_module
 
@@ -122,9 +129,13 @@ def _prepare_vector_envs(module: ModuleType) -> None:
 
 def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # noqa: ANN401
     """Wrap `step` and `reset` of all classes below one, those to come as well, where `counts` says so."""
-    for cls in _below(parent):
+
+    def wrap(cls: type) -> None:
         if counts(cls):
             _wrap(cls)
+
+    for cls in _below(parent):
+        wrap(cls)
     inherited = parent.__dict__.get("__init_subclass__")
 
     def __init_subclass__(cls: type, /, **given: Any) -> None:  # noqa: ANN401, N807
@@ -132,8 +143,7 @@ def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # no
             inherited.__get__(None, cls)(**given)
         else:
             super(parent, cls).__init_subclass__(**given)
-        if counts(cls):
-            _wrap(cls)
+        Guard().run(wrap, cls)
 
     parent.__init_subclass__ = classmethod(__init_subclass__)
 
