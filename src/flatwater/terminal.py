@@ -8,7 +8,9 @@ import io
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -18,6 +20,8 @@ from rich.text import Text
 
 from flatwater.masking import masked
 from flatwater.printable import printable
+from flatwater.progress import Ticker, is_due, watched
+from flatwater.units import format_duration
 
 WIDTH = 100
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -35,8 +39,61 @@ class Terminal(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def status(self, status: RenderableType, **settings: Any) -> Status:  # noqa: ANN401  (same)
-        """A line that moves while something is done; rich reads markup in it, whatever the console was told."""
-        return super().status(Text(status) if isinstance(status, str) else status, **settings)
+        """A line that moves while something is done; see `Working`."""
+        return Working(status, console=self, **settings)
+
+
+class Working(Status):
+    """A line that moves while something is done, and says for how long and how far it has come.
+
+    Where the output is no terminal, it is printed anew every 10 seconds; see `progress.is_due`.
+    """
+
+    console: Console
+
+    def __init__(self, status: RenderableType, *, console: Console, **settings: Any) -> None:  # noqa: ANN401  (same)
+        """Nothing is shown before it is entered."""
+        super().__init__(_text(status), console=console, **settings)
+        self._what, self._within = status, ExitStack()
+        self._began = self._told = time.monotonic()
+
+    def update(self, status: RenderableType | None = None, **settings: Any) -> None:  # noqa: ANN401  (same)
+        """Something else is done now."""
+        if status is not None:
+            self._what = status
+        super().update(None if status is None else _text(status), **settings)
+
+    def start(self) -> None:
+        """Show the line; what is called from here on, in this thread, says how far it has come."""
+        super().start()
+        self._began = self._told = time.monotonic()
+        self._course = self._within.enter_context(watched())
+        if not self.console.quiet:
+            ticker = Ticker(self._tell)
+            ticker.start()
+            self._within.callback(ticker.stop)
+
+    def stop(self) -> None:
+        """Take the line away."""
+        self._within.close()
+        super().stop()
+
+    def _tell(self) -> None:
+        if not isinstance(self._what, str) or not self._what:
+            return
+        now = time.monotonic()
+        parts = (format_duration(now - self._began), self._course.line())
+        line = f"{self._what} {', '.join(filter(None, parts))}"
+        if self.console.is_terminal:
+            super().update(Text(line))
+        elif is_due(now, self._began, self._told):
+            self._told = now
+            self.console.print(Text(line), soft_wrap=True)
+
+
+def _text(status: RenderableType) -> RenderableType:
+    """Rich reads markup in a text, whatever the console was told."""
+    return Text(status) if isinstance(status, str) else status
 
 
 def terminal(*, errors: bool = False) -> Terminal:

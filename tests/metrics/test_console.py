@@ -169,3 +169,31 @@ def test_the_time_of_each_round_and_their_mean_are_told() -> None:
         shown.round({})
     assert [line.split()[-3] for line in out.getvalue().splitlines()[2:]] == ["2.0", "7.0"]
     assert shown.pace() == "2 generations in 9.0 s, 4.5 s each on average"
+
+
+def test_a_long_round_says_every_10_seconds_how_far_it_has_come() -> None:
+    now = 0.0
+    shown, out = table(3, lambda: now)
+    for second in range(240):
+        now = float(second)
+        if second % 20 == 0:
+            shown.phase("learn", second // 20 + 1, 12)
+        shown.tell_()
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 23, "one for each 10 seconds"
+    assert lines[2].strip() == "generation 1/3: 30 s so far, learn 2/12, phase: 2m left"
+    shown.round({})
+    assert len(out.getvalue().splitlines()) == 26
+    now = 245.0
+    shown.tell_()
+    assert len(out.getvalue().splitlines()) == 26, "a round that has just ended has said enough"
+
+
+def test_a_terminal_has_a_bar_instead() -> None:
+    now = 0.0
+    shown, out = table(3, lambda: now, terminal=True)
+    with shown:
+        now = 60.0
+        shown.phase("learn", 1, 12)
+        shown.tell_()
+    assert "so far" not in out.getvalue()

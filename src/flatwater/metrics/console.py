@@ -1,11 +1,13 @@
 """One row a round on the terminal, 99 characters wide or 80, and below the rows a bar for the phase at work.
 
-Where the output is no terminal (a log file, a pipe) the rows are plain text and there is no bar.
+Where the output is no terminal (a log file, a pipe) the rows are plain text; instead of the bar, a line says every 10
+seconds how far a long round has come.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 from types import TracebackType
@@ -18,6 +20,7 @@ from rich.text import Text
 
 from flatwater.metrics.figures import short_duration, short_number, short_seconds
 from flatwater.metrics.sinks import Metrics
+from flatwater.progress import Course, Ticker, is_due, watched
 from flatwater.units import format_duration
 
 ROWS_PER_HEADER = 20
@@ -125,19 +128,28 @@ class ConsoleTable:
         self._told_of = 0.0
         self._took: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
         self._began = self._round_began = self._phase_began = self._shown_at = clock()
+        self._told_at = self._began
         self._behind = done
-        self._phase = ""
+        self._phase, self._steps = "", (0, 0)
         self._bar, self._task = _bar(console)
+        self._within = ExitStack()
+        self._course: Course | None = None
 
     def __enter__(self) -> Self:
-        """Show the bar."""
+        """Show the bar, and what the steps of long phases say of themselves."""
         self._bar.start()
+        self._course = self._within.enter_context(watched())
+        if not self._console.quiet:
+            ticker = Ticker(self.tell_)
+            ticker.start()
+            self._within.callback(ticker.stop)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Take the bar away; the rows stay, and below them what they took."""
+        self._within.close()
         self._bar.stop()
         if pace := self.pace():
             self._print(pace, "dim")
@@ -145,6 +157,7 @@ class ConsoleTable:
     def phase(self, name: str, done: int, total: int) -> None:
         """Move the bar: `done` of `total` parts of the phase `name` of this round. Cheap enough for any loop."""
         now = self._clock()
+        self._steps = (done, total)
         if name != self._phase:
             self._phase, self._phase_began = name, now
         elif now - self._shown_at < REFRESH_SECONDS and done < total:
@@ -161,11 +174,31 @@ class ConsoleTable:
         if not self._bar.disable:
             self._bar.refresh()
 
+    def tell_(self) -> None:
+        """Say how far a round has come that has said nothing for 10 seconds: a step may take longer than that."""
+        now, (done, total) = self._clock(), self._steps
+        if not is_due(now, self._round_began, self._told_at):
+            return
+        self._told_at = now
+        within = self._course.line() if self._course is not None else ""
+        if not self._bar.disable:
+            self._bar.update(self._task, description=f"{self._phase} ({within})" if within else self._phase)
+            self._bar.refresh()
+            return
+        at = f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}"
+        parts = [f"{format_duration(now - self._round_began)} so far"]
+        if self._phase:  # once a phase is done, what is at work is the next one, of which no step is done yet
+            parts += [f"{self._phase} {done}/{total}" if done < total else f"{self._phase} done"]
+        left = self._forecast(now, done, total) if done < total or self._took else ""
+        parts += [within, left]
+        self._print(f"{'':>{FIRST}} {at}: {', '.join(filter(None, parts))}", "dim")
+
     def round(self, metrics: Metrics, memory: str = "") -> None:
         """Print the row of the round that just ended, and a line about its memory where that has changed."""
         now = self._clock()
         self._took.append(now - self._round_began)
-        self._round_began, self._phase = now, ""
+        self._round_began = self._told_at = now
+        self._phase, self._steps = "", (0, 0)
         self._done += 1
         if self._rows % ROWS_PER_HEADER == 0:
             self._print(group_line(self._columns), "bold")

@@ -11,6 +11,7 @@ from torch import Tensor
 from flatwater.envs.trading.config import AccountConfig, TradingConfig
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import Simulator, step_
+from flatwater.progress import steps
 
 
 def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
@@ -36,7 +37,7 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
     cash = torch.tensor(account.cash, dtype=torch.float64, device=market.mark.device)
     shares = torch.zeros(market.mark.shape[1], dtype=torch.float64, device=market.mark.device)
     curve = [cash]
-    for day in range(start, end):
+    for day in steps("days of equal weights", range(start, end)):
         mark = market.mark[day].double()
         is_last = day == end - 1
         priced = market.close[day] > 0
@@ -89,7 +90,7 @@ def play_random_(
     low = torch.tensor([0.0, config.trade.target_low], device=sim.day.device)
     high = torch.tensor([config.trade.coefficient_max, config.trade.target_high], device=sim.day.device)
     action = torch.empty(len(sim.day), sim.instruments, 2, device=sim.day.device)
-    for day in range(days):
+    for day in steps("days of random traders", range(days)):
         action.uniform_(0, 1, generator=rng).mul_(high - low).add_(low)
         if buys is not None:
             action[..., 0].add_(config.trade.buy_threshold).mul_(buys[day])

@@ -25,6 +25,7 @@ from flatwater.envs.trading.exits import trade_gains
 from flatwater.envs.trading.market import Market
 from flatwater.envs.trading.simulator import Simulator, step_
 from flatwater.panel.calendar import Calendar
+from flatwater.progress import steps
 
 MONTHS = 12
 """Of a year."""
@@ -156,7 +157,7 @@ def play_rule_(
     """
     trade = config.trade
     order = torch.full((len(sim.day), sim.instruments, 2), trade.target_high, device=sim.day.device)
-    for day in range(start, start + days):
+    for day in steps("days of a rule", range(start, start + days)):
         score = scores[day].nan_to_num(nan=-1.0)
         # Coefficients keep the order of the scores and begin at the threshold: above 0 is a purchase.
         rank = score.argsort().argsort() / max(1, len(score))

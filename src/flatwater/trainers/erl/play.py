@@ -19,6 +19,7 @@ from flatwater.envs.trading.simulator import Simulator, TimeStep, reset_, step_
 from flatwater.nets.stack import Params, views
 from flatwater.nets.trader import ACTION_PARTS, TraderActor
 from flatwater.panel.splits import Days
+from flatwater.progress import steps
 from flatwater.state.tree import derived, state
 from flatwater.trainers.erl.setup import Setup
 
@@ -194,7 +195,7 @@ class Slices:
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
         actor, first = DayActor(setup.actor, self.outlook.by_day), env.start.clone()
         days = self.outlook.planned.shape[2]
-        for day in range(min(days, TRIED_DAYS) if self.actors.is_meta else days):
+        for day in steps("days", range(min(days, TRIED_DAYS) if self.actors.is_meta else days)):
             account = account_block(env, self.market) if setup.config.env.account_observation else None
             seen = self.outlook.of_day(day, account)
             action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
