@@ -23,8 +23,9 @@ from rich.console import Console
 
 from flatwater.comparisons.page import comparison_page
 from flatwater.comparisons.side_by_side import as_json, read_named
-from flatwater.config.toml import from_mapping, load_config, read_toml, to_mapping
+from flatwater.config.toml import from_mapping, read_toml, to_mapping
 from flatwater.errors import ConfigError
+from flatwater.imported import trusting
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import Recipe, later, recipe_for, recipe_in
@@ -42,7 +43,7 @@ from flatwater.runs.recorder import Round
 from flatwater.runs.session import Outcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start as start_run
-from flatwater.runs.trust import trusting
+from flatwater.runs.trust import load_settings
 from flatwater.storage.directory import write_object
 from flatwater.terminal import lasting_terminal, silent_terminal
 
@@ -260,7 +261,7 @@ def configured(recipe: str, config: Path | str | None, settings: Mapping[str, An
     """
     env = settings.get("env", None if config is None else read_toml(Path(config)).get("env"))
     found = recipe_in(recipe, env)
-    base = to_mapping(load_config(found.config, Path(config))) if config is not None else {}
+    base = to_mapping(load_settings(found.config, Path(config), given={*settings})) if config is not None else {}
     return from_mapping(found.config, _over(base, settings), f"the settings of {recipe}")
 
 

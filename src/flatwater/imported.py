@@ -43,6 +43,26 @@ def importing_only_ours() -> Iterator[None]:
         _only_ours.reset(token)
 
 
+_trusted = ContextVar("trusted", default=False)
+"""What the user has said of the command at work: a run may lead to others, as to its teacher. A thread that it starts
+knows nothing of it, and is refused."""
+
+
+@contextmanager
+def trusting(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
+    """Take the user's word, for as long as this lasts, that code which runs name may be run (`runs.trust`)."""
+    before = _trusted.set(trust or _trusted.get())
+    try:
+        yield
+    finally:
+        _trusted.reset(before)
+
+
+def is_trusted() -> bool:
+    """Whether the user has said so."""
+    return _trusted.get()
+
+
 @dataclass(frozen=True)
 class Permit:
     """That code of somebody's may be imported: asked for by what imports it, so that nobody forgets to find out.

@@ -6,7 +6,9 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from conftest import TINY_PPO
@@ -14,7 +16,10 @@ from hostile_runs import NAMED, Trap, foreign_runs, foreign_weights, set_trap
 
 import flatwater as fw
 from flatwater.cli.main import main
+from flatwater.config.code import code_fields
 from flatwater.errors import FlatwaterError, TrustError
+from flatwater.imported import SHIPPED
+from flatwater.recipe import RECIPES, find_recipe
 from flatwater.runs import begun
 
 COMMANDS = {
@@ -229,6 +234,83 @@ def test_what_the_user_gives_now_stands_in_place_of_what_the_folder_names(
     assert main(["evaluate", "runs/told"]) == 0, "it calls no command"
     assert main([*again, "--on-event", ""]) == 0
     assert not Path("other").exists()
+
+
+def lay_search(trap: Trap) -> dict[str, list[str]]:
+    """Folders of a sweep and of a study that somebody sends, and the commands that go on with each."""
+    sweep, study = trap.folder / "sent", trap.folder / "studied"
+    (sweep / "trial-0000").mkdir(parents=True)
+    study.mkdir()
+    (sweep / "base.toml").write_text('trainer = "ppo"\nenv = "payload:R"\n')
+    (sweep / "space.toml").write_text("[learner.lr]\nlow = 1e-4\nhigh = 1e-3\n")
+    (study / "base.toml").write_text('trainer = "erl"\n[learner]\nalgorithm = "payload:R"\n')
+    (study / "study.toml").write_text('folds = 1\nseeds = [0]\ndays = ""\ndata = ""\n')
+    spaced = trap.folder / "spaced"
+    shutil.copytree(sweep, spaced)
+    (spaced / "base.toml").write_text('trainer = "evolve"\n')
+    (spaced / "space.toml").write_text('[learner.algorithm]\nchoices = ["payload:R"]\n')
+    kept = trap.runs / "kept"
+    shutil.copytree(sweep, kept)
+    (kept / "config.toml").write_text('trainer = "ppo"\ntrackers = ["payload:R"]\n')
+    return {
+        "sweep": ["sweep", "ppo", "--run", str(sweep)],
+        "space": ["sweep", "evolve", "--run", str(spaced)],
+        "study": ["study", "--run", str(study)],
+        "train": ["train", "ppo", "--config", str(sweep / "base.toml")],
+        "train again": ["train", "ppo", "--config", str(kept / "config.toml")],
+        "plan": ["plan", "erl", "--config", str(study / "base.toml")],
+    }
+
+
+@pytest.mark.parametrize("search", ["sweep", "space", "study", "train", "train again", "plan"])
+def test_the_folder_of_a_search_brings_no_code(trap: Trap, search: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = lay_search(trap)[search]
+    assert main(words) == 2
+    assert "payload:R" in capsys.readouterr().err
+    assert trap.executed() == []
+    assert main([*words, "--trust"]) != 0
+    assert trap.executed()[:1] == ["payload"]
+
+
+def test_settings_from_python_are_those_of_a_run_as_well(trap: Trap) -> None:
+    lay_search(trap)
+    with pytest.raises(TrustError, match="payload:R"):
+        fw.plan("ppo", config="sent/base.toml")
+    assert trap.executed() == []
+
+
+@pytest.mark.usefixtures("project")
+def test_a_sweep_of_one_s_own_goes_on() -> None:
+    Path("space.toml").write_text("[learner.lr]\nlow = 1e-4\nhigh = 1e-3\n")
+    words = ["sweep", "ppo", "--run", "swept", "--quiet"]
+    own = [*TINY_PPO, "--env", "mine:Env", "--rounds", "2", "--trackers", "--space", "space.toml", "--trials", "1"]
+    assert main([*words, *own]) == 0
+    assert main([*words, "--trials", "2"]) == 0
+    assert main(["train", "ppo", "--config", "swept/best.toml", "--run", "best", "--quiet"]) == 0
+
+
+PLAIN = {
+    *("device", "budget", "mirror", "tag", "panel", "from_run", "benchmark", "observation_features"),
+    *("wandb.project", "wandb.entity"),
+}
+"""Texts of a configuration that name no code."""
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_each_text_of_a_configuration_is_known_to_name_code_or_not(recipe: str) -> None:
+    def walk(cls: Any, above: str) -> Iterator[str]:
+        coded = code_fields(cls)
+        for name, hint in get_type_hints(cls).items():
+            path = f"{above}{name}"
+            if isinstance(hint, type) and is_dataclass(hint):
+                yield from walk(hint, f"{path}.")
+            elif name in {f.name for f in fields(cls)} and name not in coded and str in parts(hint):
+                yield path
+
+    def parts(hint: object) -> list[object]:
+        return [hint, *(part for each in get_args(hint) for part in parts(each))]
+
+    assert {*walk(find_recipe(recipe, SHIPPED).config, "")} <= PLAIN
 
 
 class TestRecords:

@@ -44,14 +44,12 @@ class Evaluate(OfSomebody):
 
         from flatwater.cli.outcome import show_result
         from flatwater.runs.evaluate import evaluate
-        from flatwater.runs.trust import trusting
         from flatwater.terminal import terminal
 
         errors = terminal(errors=True)
         with errors.status("reading the run and playing what it has trained …"):
             changes = {"panel": self.panel, "benchmark": self.benchmark}
-            with trusting(self.trust):
-                result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
+            result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:
@@ -111,7 +109,7 @@ class BacktestCommand(OfSomebody):
 
         if self.out is not None:
             check_free(self.out, force=self.force)
-        trader = load_trader(self.run, "Backtests", trust=self.trust)
+        trader = load_trader(self.run, "Backtests")
         prices = prices_of(self.run) if self.prices is None else self.prices
         panel = trader.panel_of(load_panel(prices))
         days = find_days(trader, panel, self.first, self.last)
@@ -154,6 +152,6 @@ class Export(OfSomebody):
             raise ConfigError(f"--to {self.to}: the name must end in {' or '.join(FORMS)}. Name such a file.")
         check_output("--to", self.to)
         with terminal(errors=True).status("reading the run and exporting what it has trained …"):
-            difference = export(self.run, self.to, trust=self.trust)
+            difference = export(self.run, self.to)
         say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
         return 0

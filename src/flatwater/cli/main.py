@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from rich.text import Text
 
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
-from flatwater.imported import GIVEN, import_object, own_place
+from flatwater.imported import GIVEN, import_object, own_place, trusting
 from flatwater.masking import masked
 from flatwater.printable import shown
 from flatwater.recipe import RECIPES, find_recipe, recipe_in
@@ -20,6 +20,7 @@ from flatwater.terminal import Terminal, lasting
 INTERRUPTED = 130
 NO_READER = 141
 HELP = ("-h", "--help")
+TRUST = "--trust"
 
 OVER_RECIPES = {
     "train": ("flatwater.cli.train:Train", ""),
@@ -188,7 +189,8 @@ def run(command: tuple[str, ...], options: Sequence[str]) -> int:
     interface: object = interface_of(command)
     program = " ".join(("flatwater", *command))
     read = interface.read if isinstance(interface, _ReadsItself) else _reader(interface)
-    return read(program, options)()
+    with trusting(TRUST in options):  # settings in a folder are read before the options are
+        return read(program, options)()
 
 
 def sent_on(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:

@@ -87,7 +87,7 @@ class OrdersCommand(OfSomebody):
         from flatwater.recipes.erl.positions import Held, read_positions
 
         held = Held() if self.positions is None else read_positions(self.positions)
-        trader = load_trader(self.run, "Orders", trust=self.trust)
+        trader = load_trader(self.run, "Orders")
         panel = trader.panel_of(load_panel(prices_of(self.run) if self.prices is None else self.prices))
         orders = trader.orders(panel, held.positions, held.cash if self.cash is None else self.cash)
         if not orders.ranking:
@@ -95,12 +95,11 @@ class OrdersCommand(OfSomebody):
         return orders, trader.reasons(panel, orders, orders.ranking[0][0])[:REASONS]
 
 
-def load_trader(run: str, what: str, *, trust: bool) -> "Trader":
+def load_trader(run: str, what: str) -> "Trader":
     """The trader of a run or of a file.
 
     Args:
         run: as of `flatwater.load`.
-        trust: the same.
         what: that is asked of it, in the plural, at the beginning of a sentence.
 
     Raises:
@@ -110,7 +109,7 @@ def load_trader(run: str, what: str, *, trust: bool) -> "Trader":
     from flatwater.errors import ConfigError
     from flatwater.recipes.erl.trader import Trader
 
-    trader = load(run, trust=trust)
+    trader = load(run)
     if not isinstance(trader, Trader):
         raise ConfigError(f"{run}: what it has trained buys nothing. {what} are those of `train erl`.")
     return trader

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from flatwater.cli.settings import OverRecipe
+from flatwater.cli.settings import OfSomebody, OverRecipe
 from flatwater.errors import MemoryLimitError
 from flatwater.memory.nodes import NodePlan, shortages
 from flatwater.memory.planner import BUDGET_SHARE, grouped
@@ -20,7 +20,7 @@ from flatwater.units import format_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(OverRecipe):
+class Plan(OfSomebody, OverRecipe):
     """What planning for any recipe is given besides its settings."""
 
     about: ClassVar[str] = "Tell what a run of `flatwater train {name}` with these options would hold, by owner."

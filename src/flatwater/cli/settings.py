@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.cli.options import read_options
 from flatwater.config.declare import absent_settings
-from flatwater.config.toml import load_config, read_toml
+from flatwater.config.toml import read_toml
 from flatwater.errors import ConfigError
 from flatwater.recipe import Recipe
 
@@ -29,7 +29,7 @@ class OverFile:
             if any(word.partition("=")[0] == option for word in options):
                 raise ConfigError(f"{option}: {reason}")
         file = config_option(options)
-        base = load_config(cls.config_type, file) if file is not None else cls.config_type()
+        base = cls.config_type() if file is None else _load(cls.config_type, file, options)
         settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}
         learner, algorithm = settings.get("learner"), option_value("--learner.algorithm", options)
         if isinstance(learner, AlgorithmConfig) and algorithm is not None and ":" in algorithm + learner.algorithm:
@@ -39,6 +39,13 @@ class OverFile:
     def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
         """The configuration without what belongs to the command."""
         return self.config_type(**{field.name: getattr(self, field.name) for field in fields(self.config_type)})
+
+
+def _load(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
+    from flatwater.runs.trust import load_settings
+
+    given = {word[2:].partition("=")[0].replace("-", "_") for word in options if word.startswith("--")}
+    return load_settings(cls, file, given=given)
 
 
 class OverRecipe(OverFile):
@@ -90,7 +97,7 @@ def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class OfSomebody:
-    """A command that composes a run from its folder, whoever began it."""
+    """A command that composes a run from a folder, whoever began it. Who calls it looks for the option (`cli.main`)."""
 
     trust: bool = False
     """Run the code that the run names (recipe, environment, teacher, host, algorithm; at a resume also trackers and the

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import tyro
 
-from flatwater.cli.settings import OverFile, option_value, over_folder
+from flatwater.cli.settings import OfSomebody, OverFile, option_value, over_folder
 from flatwater.config.bounds import Bounds
 from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.recipes.erl.config import ErlRunConfig
@@ -20,7 +20,7 @@ SETTINGS = ".toml"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study(OverFile, ErlRunConfig):
+class Study(OfSomebody, OverFile, ErlRunConfig):
     """Train the same settings anew in each fold of a walk-forward over a panel, and say what the result shows.
 
     The panel is cut into K + 1 equal parts. Each fold trains on everything before its test days, chooses its champion

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from flatwater.cli.settings import OverRecipe, over_folder
+from flatwater.cli.settings import OfSomebody, OverRecipe, over_folder
 from flatwater.config.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(OverRecipe):
+class Sweep(OfSomebody, OverRecipe):
     """What sweeps over any recipe are given, besides the settings that all trials share."""
 
     about: ClassVar[str] = (

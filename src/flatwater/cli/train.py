@@ -21,7 +21,7 @@ class NewRun(OverRecipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(ShownRun, NewRun):
+class Train(OfSomebody, ShownRun, NewRun):
     """What training by any recipe is given besides its settings."""
 
     about: ClassVar[str] = "{guide}"
@@ -81,12 +81,10 @@ class Resume(OfSomebody, ShownRun):
         from flatwater.cli.outcome import show_outcome
         from flatwater.rundir.listing import newest_run
         from flatwater.runs.session import resume
-        from flatwater.runs.trust import trusting
 
         names = ["rounds", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
         names += ["workers", "cluster", "any_machine"]
         changes = {name: getattr(self, name) for name in names}
         more = () if self.rounds is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run
-        with trusting(self.trust):
-            return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)
+        return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)

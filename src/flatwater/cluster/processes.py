@@ -4,6 +4,7 @@ The child is a fresh interpreter that imports the target alone: nothing of the p
 Messages go over a pair of sockets.
 """
 
+import os
 import platform
 import socket
 import subprocess
@@ -18,6 +19,11 @@ _LOOK_SECONDS = 1.0
 """How often is looked at a worker that has not answered."""
 
 
+def _here() -> list[str]:
+    """The folder of the command, where the run takes code of the user's from there."""
+    return [os.getcwd()] if os.getcwd() in sys.path or "" in sys.path else []  # noqa: PTH109  (an entry of that path)
+
+
 class Process:
     """A process that answers until nobody is left to ask."""
 
@@ -26,7 +32,8 @@ class Process:
     def __init__(self) -> None:
         """Start it; it is not waited for."""
         mine, other = socket.socketpair()
-        command = [sys.executable, "-m", "flatwater.cluster.worker", str(other.fileno())]
+        # Not with the folder of the command first on the search path (-P), where a file may be called like a library.
+        command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(other.fileno()), *_here()]
         with other:
             self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
         self._pipe = Connection(mine.detach())

@@ -1,6 +1,6 @@
 """The other end of `asking.Worker`: answers questions until nobody is left to ask.
 
-python -m flatwater.cluster.worker DESCRIPTOR
+python -P -m flatwater.cluster.worker DESCRIPTOR [FOLDER WITH THE USER'S MODULES]
 """
 
 import gc
@@ -92,4 +92,5 @@ def serve(pipe: Connection) -> None:
 if __name__ == "__main__":
     for number in LEFT_TO_THE_RUN:
         signal.signal(number, signal.SIG_IGN)
+    sys.path += sys.argv[2:]
     serve(Connection(int(sys.argv[1])))

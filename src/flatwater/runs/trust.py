@@ -11,41 +11,26 @@ own (`fingerprint.changed_sources` tells of it). Code that lies elsewhere is ano
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flatwater.config.code import NamedCode, code_fields, code_in
-from flatwater.config.toml import read_toml
+from flatwater.config.toml import from_mapping, read_toml
 from flatwater.errors import ConfigError, TrustError
-from flatwater.imported import SHIPPED, Permit
+from flatwater.imported import SHIPPED, Permit, is_trusted
 from flatwater.printable import shown
 from flatwater.recipe import RECIPES, find_recipe
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.begun import is_begun, note_begun
 from flatwater.runs.config import RunConfig
 from flatwater.sources import place_of, places_of, run_folder_of
+from flatwater.storage.directory import named as named_path
 
-_TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
-"""What the user has said of the command at work: a run may lead to others, as to its teacher. A thread that it starts
-knows nothing of it, and is refused."""
+C = TypeVar("C")
 
-
-@contextmanager
-def trusting(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
-    """Take the user's word, for as long as this lasts, that code which runs name may be run."""
-    before = _TRUSTED.set(trust or _TRUSTED.get())
-    try:
-        yield
-    finally:
-        _TRUSTED.reset(before)
-
-
-def is_trusted() -> bool:
-    """Whether the user has said so."""
-    return _TRUSTED.get()
+WRITTEN = ("base.toml", "best.toml")
+"""Files of settings that a sweep or a study writes into its folder."""
 
 
 def permit(
@@ -92,16 +77,46 @@ def permit_run(
     return settings, permit(settings, folder.named.path, folder=folder.named.path, trains=trains, given=given)
 
 
+def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C:
+    """The settings in a file that the user names.
+
+    A file of his own is his word. One that lies in the folder of a run, or that a sweep or a study has written, names
+    what the maker of that folder wanted.
+
+    Raises:
+        ConfigError: they do not fit.
+        TrustError: as of `permit`.
+    """
+    settings = read_toml(file)
+    if file.name in WRITTEN or run_folder_of(file.resolve()) is not None:
+        permit(settings, file, trains=True, given=given)
+    return from_mapping(cls, settings, str(file))
+
+
+def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # noqa: ANN401  (settings)
+    """Remember that this user has the settings in a file, and what stands in for others; see `note_run`."""
+    settings = read_toml(file) | more
+    if named := named_code(settings, file):
+        note(settings, file, named, say)
+
+
+def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
+    """Find out whether code that a file names may be imported, which is no configuration by itself.
+
+    Raises:
+        TrustError: as of `permit`.
+    """
+    permit(read_toml(file) | more, file, trains=True)
+
+
 def note_run(folder: RunFolder, say: Callable[[str], None]) -> None:
     """Remember that this user trains the run here, where it names code at all; what cannot be is said."""
-    settings, path = read_toml(folder.config), folder.named.path
-    if named := named_code(settings, path):
-        note(settings, path, named, say)
+    note_file(folder.config, say)
 
 
 def note(settings: Mapping[str, Any], where: Path, named: Sequence[NamedCode], say: Callable[[str], None]) -> None:
     """Remember that settings which name code are this user's."""
-    about = {"run": str(where.absolute()), "code": {code.setting: code.value for code in named}}
+    about = {"of": str(named_path(where).absolute()), "code": {code.setting: code.value for code in named}}
     try:
         note_begun(identity(settings, where), about)
     except OSError as fault:

@@ -12,6 +12,7 @@ from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.memory.probes.process import free_cores
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.rundir.layout import create_folder, write_config
+from flatwater.runs.trust import load_settings, note_file
 from flatwater.studies.config import MOST_FOLDS, StudyConfig, read_seeds
 from flatwater.studies.records import StudyFolder
 from flatwater.sweeps.opening import refuse_others
@@ -104,6 +105,7 @@ def open_study_folder(order: Order, program: Sequence[str]) -> Opened:
     jobs = that_fit(asked.jobs, answer["needed_bytes"], answer["limit_bytes"], asked=order.jobs is not None)
     folder = asked.begun or StudyFolder(create_folder(order.folder, "study").path)
     write_config(base, folder.base)
+    note_file(folder.base, lambda _: None)  # each run says it where that cannot be
     write_config(setup, folder.study)  # last: a folder that has it is whole
     days = f"{answer['first_day']} to {answer['last_day']}"
     return Opened(folder=folder, base=base, setup=setup, jobs=jobs, days=days)
@@ -126,7 +128,7 @@ def _seeds(order: Order, before: StudyConfig | None) -> tuple[int, ...]:
 
 def _shared(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
     """The settings, where they are those of the study apart from what may change."""
-    before = load_config(ErlRunConfig, begun.base)
+    before = load_settings(ErlRunConfig, begun.base)
     now = replace(now, threads=now.threads or before.threads)
     refuse_others(replace(before, panel=None), replace(now, panel=None), begun.path, "study")
     return now

@@ -31,7 +31,7 @@ from flatwater.studies.records import StudyFolder
 from flatwater.sweeps.process import Crew, Ending, Job, train
 from flatwater.units import format_duration
 
-PROGRAM = (sys.executable, "-m", "flatwater.studies.member")
+PROGRAM = (sys.executable, "-P", "-m", "flatwater.studies.member")
 NOTE = (
     "nothing was trained or chosen on a fold's test days before they were played; whoever changes settings after "
     "looking at this result has chosen on them"

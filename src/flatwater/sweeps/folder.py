@@ -8,6 +8,7 @@ from typing import Any
 
 from flatwater.rundir.layout import File, Folder, RunFolder, write_config
 from flatwater.runs.signals import Stop
+from flatwater.runs.trust import note_file
 from flatwater.storage.directory import write_object
 from flatwater.sweeps.space import with_settings
 from flatwater.sweeps.study import TrialLine
@@ -71,3 +72,4 @@ def write_outcome(outcome: SweepOutcome, base: object) -> None:
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
     if outcome.best is not None:
         write_config(with_settings(base, outcome.best.settings), outcome.folder.best)
+        note_file(outcome.folder.best, lambda _: None)

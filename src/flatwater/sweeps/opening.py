@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from flatwater.config.bounds import Bounds, check_fields
-from flatwater.config.toml import from_mapping, load_config, to_mapping
+from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.process import free_cores
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.config import RunConfig
+from flatwater.runs.trust import load_settings, note_file, permit_file
 from flatwater.storage.directory import write_object
 from flatwater.sweeps.folder import SweepFolder
 from flatwater.sweeps.process import ask
@@ -68,7 +69,9 @@ def _created(order: Order, program: Sequence[str]) -> Opened:
     base = _prepared(replace(order.config, threads=threads, budget=budget), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
     write_object(folder.space, order.space.read_bytes())
+    note_file(folder.space, _silent, trainer=base.trainer)
     write_config(base, folder.base)  # last: a folder that has it is whole
+    note_file(folder.base, _silent)
     return Opened(folder=folder, base=base, space=space)
 
 
@@ -87,7 +90,8 @@ def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a Run
 
 
 def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Opened:
-    before = load_config(type(order.config), folder.base)
+    before = load_settings(type(order.config), folder.base)
+    permit_file(folder.space, trainer=before.trainer)
     space = read_space(folder.space, before)
     if order.space is not None and read_space(order.space, before) != space:
         raise ConfigError(
@@ -99,7 +103,13 @@ def _reopened(order: Order, folder: SweepFolder, program: Sequence[str]) -> Open
         now = _prepared(now, program)  # paths may be written in another way
     refuse_others(before, now, folder.path, "sweep")
     write_config(now, folder.base)
+    note_file(folder.base, _silent)
+    note_file(folder.space, _silent, trainer=now.trainer)
     return Opened(folder=folder, base=now, space=space)
+
+
+def _silent(_: str) -> None:
+    """That nothing can be noted is said by each trial."""
 
 
 def _prepared(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)

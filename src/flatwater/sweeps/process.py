@@ -12,13 +12,15 @@ from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any, Literal
 
 from flatwater.errors import FlatwaterError, MemoryLimitError, RunError
+from flatwater.imported import is_trusted
 from flatwater.metrics.jsonl import Record
 from flatwater.metrics.lines import Tail, read_appended_, rewind_if_replaced_
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import state_of
 from flatwater.runs.signals import SAVES, STOP_CODES, Stop
 
-PROGRAM = (sys.executable, "-m", "flatwater.sweeps.trial")
+PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
+"""-P: not with the folder of the command first on the search path, where a file may be called like a library."""
 POLL_SECONDS = 0.2
 
 Judge = Callable[[Record], bool]
@@ -195,7 +197,7 @@ def _started(program: Sequence[str], order: Mapping[str, Any], log: int | None) 
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     try:
-        process.stdin.write(json.dumps({**order, "parent": os.getpid()}).encode())
+        process.stdin.write(json.dumps({**order, "parent": os.getpid(), "trust": is_trusted()}).encode())
         process.stdin.close()
     except BrokenPipeError:  # it ended at once; its exit code says more
         pass

@@ -1,8 +1,9 @@
 """One trial of a sweep, in a process of its own: what a run leaves behind in a process is gone when it ends.
 
 Reads an order from stdin and answers on stdout, both JSON; what the run says goes to stderr. The order has `config`,
-the configuration; `run`, its folder, or null where the configuration is only to be checked; and `parent`, the process
-that asks. When that process dies, however it dies, the trial saves a checkpoint and ends.
+the configuration; `run`, its folder, or null where the configuration is only to be checked; `trust`, whether the user
+trusts the code that folders name; and `parent`, the process that asks. When that process dies, however it dies, the
+trial saves a checkpoint and ends.
 """
 
 import ctypes
@@ -17,7 +18,7 @@ from typing import Any
 
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import FlatwaterError
-from flatwater.imported import GIVEN
+from flatwater.imported import GIVEN, trusting
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import checked_plan
 from flatwater.runs.session import resume, start
@@ -39,7 +40,8 @@ def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         os.dup2(2, 1)  # what a library prints must not stand in the answer
         end_with(order["parent"])
         try:
-            done = obey(order)
+            with trusting(order.get("trust", False)):
+                done = obey(order)
         except FlatwaterError as error:
             done = {"error": str(error), "exit_code": error.exit_code}
         json.dump(done, answer)
