@@ -13,7 +13,7 @@ ARGS ?=
 PIP_ARGS ?=
 TEST_WORKERS ?= 2
 
-.PHONY: train test test-all check lint types imports dead api bench docs site constraints changelog clean help
+.PHONY: train test test-random test-all check lint types imports dead api bench docs site constraints changelog clean help
 
 train: $(READY) ## evolve traders on a market whose law is known, then on real prices (ARGS="--rounds 3 --run DIR ..." for these)
 	@echo "1 of 2: a market whose law is known (examples/known_market.toml)"
@@ -23,6 +23,11 @@ train: $(READY) ## evolve traders on a market whose law is known, then on real p
 
 test: $(READY) ## the tests, without the slow ones (ARGS="-k replay")
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal $(ARGS)  # a file's tests stay together, for what they share
+
+test-random: $(READY) ## the tests in another order and with other draws, each time (SEED=7 repeats those of seed 7)
+	@seed=$${SEED:-$$RANDOM}; echo "seed $$seed: make test-random SEED=$$seed repeats it"; \
+		$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal --randomly-seed=$$seed \
+		--hypothesis-profile=random --hypothesis-seed=$$seed $(ARGS)
 
 test-all: $(READY) ## all tests that this machine can run
 	@$(BIN)/python -m pytest -q -m "not cluster" $(ARGS)

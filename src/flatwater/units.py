@@ -43,7 +43,7 @@ def parse_bytes(text: str) -> int:
     amount = float(found[1]) * _UNITS[found[2].lower()]
     if amount > _MOST:
         raise ConfigError(f"{shown(text)} is more memory than any machine has. Write it like 8GiB, 500MB or 1024.")
-    return int(amount)
+    return round(amount)
 
 
 def format_duration(seconds: float) -> str:

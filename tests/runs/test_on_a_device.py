@@ -15,8 +15,9 @@ from flatwater.panel.locate import load_panel
 from flatwater.panel.splits import Days, Splits
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.market import market_of
-from flatwater.recipes.erl.plan import outline
+from flatwater.recipes.erl.plan import outline, plan_erl
 from flatwater.replay.config import RowReplayConfig
+from flatwater.runs import planning
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.crew import Here
 from flatwater.trainers.erl.setup import build_setup, members_at_once
@@ -106,3 +107,16 @@ def test_the_plan_for_a_gpu_is_what_is_built_for_one(config: ErlRunConfig, monke
     planned = nbytes(outline(config, panel, "cuda")[1])
     assert planned == nbytes(build_erl(setup, ground.market))
     assert planned["windows.seen"] > nbytes(outline(config, panel, "cpu")[1])["windows.seen"]
+
+
+def test_a_plan_beside_a_gpu_s_driver_needs_no_fork(config: ErlRunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autograd refuses one after the first run on a GPU: `for seed in ...: train(..., device="cuda")` failed."""
+
+    def refuse(work: object) -> None:
+        raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing")
+
+    panel = load_panel(config.panel)
+    in_a_fork = plan_erl(config, panel, CPU).transients
+    monkeypatch.setattr(planning, "driver_beside", lambda: "CUDA")
+    monkeypatch.setattr(planning, "in_fork", refuse)
+    assert plan_erl(config, panel, CPU).transients == in_a_fork

@@ -14,7 +14,7 @@ import torch
 
 from flatwater.errors import ConfigError, MemoryLimitError
 from flatwater.memory.planner import Plan, grouped, told
-from flatwater.memory.probes.fork import in_fork
+from flatwater.memory.probes.fork import driver_beside, in_fork
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.mirror.opening import names_at
@@ -69,7 +69,9 @@ def planned(
     Raises:
         ConfigError: a phase refuses the configuration.
     """
-    tried = in_fork(lambda: _tried_out(transients))
+    # Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
+    # host are not planned, so that what the phases import may stay.
+    tried = _try_out(transients) if driver_beside() else in_fork(lambda: _try_in_fork(transients))
     if isinstance(tried, str):
         raise ConfigError(tried)
     highest, base = max(tried.values(), default=0), WORKER_BYTES + (RAY_BYTES if apart else 0)
@@ -122,8 +124,8 @@ def device_limits(device: torch.device) -> dict[str, int]:
     return limits()
 
 
-def _tried_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """`transients`, for a fork; or why the user's own part of them is refused.
+def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
+    """As of `_try_out`, in a fork of this process.
 
     Kernels of the meta device import torch's compiler, only to tell it to leave them alone: 0.8 CPU seconds and 46 MB.
     Where it is not imported yet, a stand-in takes the message. It would break the compiler, so it must not stay.
@@ -132,6 +134,11 @@ def _tried_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | 
         stand_in = ModuleType("torch._dynamo")
         vars(stand_in)["disable"] = lambda kernel, *_, **__: kernel
         sys.modules["torch._dynamo"] = vars(torch)["_dynamo"] = stand_in
+    return _try_out(transients)
+
+
+def _try_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
+    """The bytes of each phase; or why the user's own part of it is refused."""
     try:
         return {phase: int(KERNELS * size) for phase, size in transients().items()}
     except ConfigError as refused:
