@@ -112,7 +112,7 @@ def test_the_plan_for_a_gpu_is_what_is_built_for_one(config: ErlRunConfig, monke
 def test_a_plan_beside_a_gpu_s_driver_needs_no_fork(config: ErlRunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Autograd refuses one after the first run on a GPU: `for seed in ...: train(..., device="cuda")` failed."""
 
-    def refuse(work: object) -> None:
+    def refuse(_: object) -> None:
         raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing")
 
     panel = load_panel(config.panel)

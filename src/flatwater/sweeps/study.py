@@ -20,6 +20,7 @@ from optuna.samplers import TPESampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import URL
+from sqlalchemy.pool import NullPool
 
 from flatwater.errors import ConfigError
 from flatwater.sweeps.space import Choices, Range, Space
@@ -256,7 +257,10 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
         at_once: trials that will train at the same time; None for as many as the study was begun with, or 1.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage = RDBStorage(str(URL.create("sqlite", database=str(path.absolute()))))
+    # Without a pool each transaction closes its connection: a pool's would stay open until a collection finds them.
+    storage = RDBStorage(
+        str(URL.create("sqlite", database=str(path.absolute()))), engine_kwargs={"poolclass": NullPool}
+    )
     study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
     lag = _lag_(study, at_once)
     pruner = LaggingPruner(rounds, lag) if prune else NopPruner()

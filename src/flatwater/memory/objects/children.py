@@ -36,6 +36,7 @@ from flatwater.memory.objects.instances import (
     is_opaque_class,
     look_foreign,
     look_instance,
+    look_written_bytes,
     look_written_text,
 )
 from flatwater.memory.objects.raw import (
@@ -364,6 +365,7 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
 _BUILTIN = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
 _LIBRARY: dict[tuple[str, str], _Opener] = {
     ("functools", "_lru_cache_wrapper"): look_cache,
+    ("_io", "BytesIO"): look_written_bytes,
     ("_io", "StringIO"): look_written_text,
     ("_queue", "SimpleQueue"): _look_simple_queue,
     ("numpy", "ndarray"): look_array,

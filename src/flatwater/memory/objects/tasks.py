@@ -58,13 +58,19 @@ def _main_tasks() -> list[Any]:
     builtin: Any = (loaded("_asyncio") or {}).get("Task")
     found: list[Any] = []
     frames = {} if builtin is None else sys._current_frames()  # noqa: SLF001  the documented way to see other threads
-    for innermost in frames.values():
-        frame: FrameType | None = innermost
-        while frame is not None:
-            if plain(dict.get(frame.f_globals, "__package__")) == "asyncio":
-                found += [value for value in locals_of(frame).values() if issubclass(type(value), builtin)]
-            frame = frame.f_back
-    frames.clear()  # this very frame is among them
+    while frames:  # no variable has one of them: this very frame is among them, and would keep itself and its callers
+        found += _tasks_in(frames.popitem()[1], builtin)
+    return found
+
+
+def _tasks_in(innermost: FrameType, builtin: type) -> list[Any]:
+    """Tasks among the local variables of asyncio's functions, in a stack."""
+    found: list[Any] = []
+    frame: FrameType | None = innermost
+    while frame is not None:
+        if plain(dict.get(frame.f_globals, "__package__")) == "asyncio":
+            found += [value for value in locals_of(frame).values() if issubclass(type(value), builtin)]
+        frame = frame.f_back
     return found
 
 
