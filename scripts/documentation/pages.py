@@ -19,6 +19,7 @@ MOVED = {
     "docs/adr": "adr/index.md",
     "ARCHITECTURE.md": "project/architecture.md",
     "CONTRIBUTING.md": "project/contributing.md",
+    "SECURITY.md": "project/security.md",
     "benchmarks/RESULTS.md": "project/results.md",
 }
 """File or folder of the repository -> page of the site. Those in docs/ are found below the same name."""

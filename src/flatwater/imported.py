@@ -3,7 +3,6 @@
 import hashlib
 import importlib
 import inspect
-import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.printable import shown
-from flatwater.sources import places_of, run_folder_of
+from flatwater.sources import here, places_of, run_folder_of
 
 OURS = "flatwater"
 _named: set[str] = set()
@@ -106,9 +105,9 @@ def import_named(name: str) -> ModuleType:
             # Whoever sends a run would send its code along, and a folder without __init__.py is a package as well.
             raise ImportError(f"{place} lies in the folder of a run ({run}), from where no code is taken: move it")
     _named.add(package)
-    here = os.getcwd()  # noqa: PTH109  (the entry of the search path is a text)
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # last: a file of the folder must not stand in for an installed package
+    for folder in here():
+        if folder not in sys.path and "" not in sys.path:
+            sys.path.append(folder)  # last: a file of the folder must not stand in for an installed package
     return importlib.import_module(name)
 
 

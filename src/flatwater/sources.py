@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -21,7 +22,8 @@ MOST_FILES = 200
 RUNS = "runs"
 """The folder in which runs lie that are given no other."""
 RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", ".lock")
-"""One of these beside a config.toml, and a folder is that of a run."""
+"""One of these beside a config.toml that names a recipe, and a folder is that of a run."""
+_OF_A_RUN = re.compile(rb"^trainer\s*=", re.MULTILINE)
 
 
 def specs_of(module: str) -> list[ModuleSpec]:
@@ -54,7 +56,7 @@ def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
     for finder in sys.meta_path:
         if finder is PathFinder:
             # By its last part: a package without __init__.py asks sys.modules for the package that it is in.
-            spec = PathFinder.find_spec(name.rpartition(".")[2], [*sys.path, *_here()] if inside is None else inside)
+            spec = PathFinder.find_spec(name.rpartition(".")[2], [*sys.path, *here()] if inside is None else inside)
         else:
             spec = finder.find_spec(name, inside)
         if spec is not None:
@@ -62,7 +64,8 @@ def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
     return None
 
 
-def _here() -> list[str]:
+def here() -> list[str]:
+    """The folder where the command runs, as an entry of the search path; nothing where it is gone."""
     try:
         return [os.getcwd()]  # noqa: PTH109  (an entry of the search path is a text)
     except FileNotFoundError:  # somebody has removed it
@@ -80,12 +83,18 @@ def places_of(module: str) -> list[Path]:
 
 def run_folder_of(path: Path) -> Path | None:
     """The run folder that a path lies in, or the folder of runs where the command runs; None where it is in none."""
-    runs = [(Path(here) / RUNS).resolve() for here in _here()]
-    for folder in (path, *path.parents):
-        kept = (folder / "config.toml").is_file() and any((folder / mark).exists() for mark in RUN_MARKS)
-        if kept or folder in runs:
-            return folder
-    return None
+    runs = [(Path(folder) / RUNS).resolve() for folder in here()]
+    return next((folder for folder in (path, *path.parents) if folder in runs or _is_run(folder)), None)
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder has what a run leaves; a project's may have a config.toml of its own, and checkpoints."""
+    if not any((folder / mark).exists() for mark in RUN_MARKS):
+        return False
+    try:
+        return _OF_A_RUN.search(read_regular(folder / "config.toml")) is not None
+    except OSError:
+        return False
 
 
 def place_of(module: str) -> str:

@@ -76,7 +76,7 @@ def _untouched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None
 
 
 @pytest.fixture
-def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trap:
+def trap(_untouched: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trap:
     found = set_trap(tmp_path / "home")
     monkeypatch.chdir(found.folder)
     return found
@@ -153,7 +153,7 @@ class Env(gymnasium.Env):
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(_untouched: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder with an environment, and a run in it that he has begun."""
     folder = tmp_path / "project"
     folder.mkdir()
@@ -253,8 +253,8 @@ def lay_search(trap: Trap) -> dict[str, list[str]]:
     shutil.copytree(sweep, kept)
     (kept / "config.toml").write_text('trainer = "ppo"\ntrackers = ["payload:R"]\n')
     return {
-        "sweep": ["sweep", "ppo", "--run", str(sweep)],
-        "space": ["sweep", "evolve", "--run", str(spaced)],
+        "sweep": ["sweep", "ppo", "--trials", "1", "--run", str(sweep)],
+        "space": ["sweep", "evolve", "--trials", "1", "--run", str(spaced)],
         "study": ["study", "--run", str(study)],
         "train": ["train", "ppo", "--config", str(sweep / "base.toml")],
         "train again": ["train", "ppo", "--config", str(kept / "config.toml")],
@@ -279,6 +279,7 @@ def test_settings_from_python_are_those_of_a_run_as_well(trap: Trap) -> None:
     assert trap.executed() == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_a_sweep_of_one_s_own_goes_on() -> None:
     Path("space.toml").write_text("[learner.lr]\nlow = 1e-4\nhigh = 1e-3\n")

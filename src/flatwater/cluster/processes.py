@@ -4,7 +4,6 @@ The child is a fresh interpreter that imports the target alone: nothing of the p
 Messages go over a pair of sockets.
 """
 
-import os
 import platform
 import socket
 import subprocess
@@ -12,6 +11,7 @@ import sys
 from multiprocessing.connection import Connection
 
 from flatwater.memory.probes.proc import stands_still
+from flatwater.sources import here
 
 STOPPED_SECONDS = 10.0
 """How long a worker may stand still at a signal (SIGSTOP) before it is ended and started again."""
@@ -19,9 +19,9 @@ _LOOK_SECONDS = 1.0
 """How often is looked at a worker that has not answered."""
 
 
-def _here() -> list[str]:
+def _modules_of_user() -> list[str]:
     """The folder of the command, where the run takes code of the user's from there."""
-    return [os.getcwd()] if os.getcwd() in sys.path or "" in sys.path else []  # noqa: PTH109  (an entry of that path)
+    return [folder for folder in here() if folder in sys.path or "" in sys.path]
 
 
 class Process:
@@ -33,7 +33,7 @@ class Process:
         """Start it; it is not waited for."""
         mine, other = socket.socketpair()
         # Not with the folder of the command first on the search path (-P), where a file may be called like a library.
-        command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(other.fileno()), *_here()]
+        command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(other.fileno()), *_modules_of_user()]
         with other:
             self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
         self._pipe = Connection(mine.detach())

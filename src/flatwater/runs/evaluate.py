@@ -31,7 +31,7 @@ def evaluate(
         changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
     """
     with at_hand(run, say, shards=True) as folder:
-        config = with_changes(read_config(folder), changes)
+        config = with_changes(read_config(folder, where=run), changes)
         return _evaluate(run, config, folder, holdout=holdout, say=say)
 
 

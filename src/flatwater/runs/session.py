@@ -83,11 +83,14 @@ def start(
             return train(composed, held, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
 
 
-def read_config(folder: RunFolder, *, trains: bool = False, given: Collection[str] = ()) -> Any:  # noqa: ANN401
+def read_config(
+    folder: RunFolder, *, where: Path | str | None = None, trains: bool = False, given: Collection[str] = ()
+) -> Any:  # noqa: ANN401
     """The configuration of a run, whatever it trains: to compose the run, which imports the code that it names.
 
     Args:
         folder: its files.
+        where: as the user names it, if that is not where its files are.
         trains: whether the run will be trained, by which trackers and the command for events are code as well.
         given: settings in whose place the user gives others now.
 
@@ -95,9 +98,9 @@ def read_config(folder: RunFolder, *, trains: bool = False, given: Collection[st
         ConfigError: there is none that fits.
         TrustError: it may be somebody else's, see `runs.trust`.
     """
-    settings, permit = permit_run(folder, trains=trains, given=given)
-    where = str(folder.named.config)
-    return from_mapping(recipe_of(settings, where, permit).config, settings, where)
+    settings, permit = permit_run(folder, where or folder.named.path, trains=trains, given=given)
+    file = str(folder.named.config)
+    return from_mapping(recipe_of(settings, file, permit).config, settings, file)
 
 
 def resume(

@@ -35,7 +35,7 @@ WRITTEN = ("base.toml", "best.toml")
 
 def permit(
     settings: Mapping[str, Any],
-    where: Path,
+    where: Path | str,
     *,
     folder: Path | None = None,
     trains: bool = False,
@@ -65,7 +65,7 @@ def permit(
 
 
 def permit_run(
-    folder: RunFolder, *, trains: bool = False, given: Collection[str] = ()
+    folder: RunFolder, where: Path | str, *, trains: bool = False, given: Collection[str] = ()
 ) -> tuple[dict[str, Any], Permit]:
     """The settings of a run, unchecked, and that the code which they name may be imported.
 
@@ -74,7 +74,7 @@ def permit_run(
         TrustError: as of `permit`.
     """
     settings = read_toml(folder.config)
-    return settings, permit(settings, folder.named.path, folder=folder.named.path, trains=trains, given=given)
+    return settings, permit(settings, where, folder=folder.named.path, trains=trains, given=given)
 
 
 def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C:
@@ -126,7 +126,7 @@ def note(settings: Mapping[str, Any], where: Path, named: Sequence[NamedCode], s
         )
 
 
-def named_code(settings: Mapping[str, Any], where: Path) -> list[NamedCode]:
+def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode]:
     """All code that settings name; imports none of it.
 
     Raises:
@@ -145,7 +145,7 @@ def _class_of(settings: Mapping[str, Any]) -> type[Any]:
     return find_recipe(name, SHIPPED).config if known else RunConfig
 
 
-def identity(settings: Mapping[str, Any], where: Path) -> str:
+def identity(settings: Mapping[str, Any], where: Path | str) -> str:
     """A hash of what makes a run that names code: its settings, apart from those that may change, and its code."""
     cls = _class_of(settings)
     apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
@@ -155,7 +155,7 @@ def identity(settings: Mapping[str, Any], where: Path) -> str:
     return hashlib.sha256(json.dumps([fixed, code], sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _refuse_own_code(named: Sequence[NamedCode], where: Path, folder: Path | None) -> None:
+def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path | None) -> None:
     for code in named:
         for place in places_of(code.module) if code.module else ():
             inside = folder is not None and place.is_relative_to(folder.resolve())
@@ -166,7 +166,7 @@ def _refuse_own_code(named: Sequence[NamedCode], where: Path, folder: Path | Non
                 )
 
 
-def _refusal(named: Sequence[NamedCode], where: Path, *, trains: bool) -> str:
+def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> str:
     imported = [f"  {code.setting} = {shown(code.value)}{_absent(code)}" for code in named if code.module]
     others = [f"  {code.setting} = {shown(code.value)}" for code in named if code.declared.whole]
     said = (

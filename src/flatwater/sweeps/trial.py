@@ -22,8 +22,7 @@ from flatwater.imported import GIVEN, trusting
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import checked_plan
 from flatwater.runs.session import resume, start
-from flatwater.streams import lasting
-from flatwater.terminal import WIDTH, Terminal
+from flatwater.terminal import WIDTH, Terminal, lasting
 
 _PDEATHSIG = 1
 """Number of prctl's option (sys/prctl.h)."""
