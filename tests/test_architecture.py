@@ -31,6 +31,7 @@ COLD = {
         "a world that is on the CPU",
     ),
     "envs/conformance.py": "tries environments out, on the CPU",
+    "envs/kept.py": "what environments of the CPU keep: where an episode begins, and once a checkpoint",
     "envs/trading/baselines.py": "what traders are compared with, once a run",
     "envs/trading/orders.py": "the orders of one evening",
     "envs/trading/yardsticks.py": "what traders are compared with, once a run",
@@ -137,6 +138,7 @@ IN_PLACE_DRAWS = {
 }
 NUMPY_GENERATORS = {"Generator", "default_rng", "SeedSequence", "PCG64", "BitGenerator", "get_state"}
 MAY_DRAW = {
+    "envs/exact.py::generators_set": "other states of them must not matter: they are brought back",
     "checkpoints/parts.py::_set_global_draws": "other loops draw from them: they are brought where they were",
     "tests/checkpoints/test_parts.py::_global_draws": "the same, for the next test",
     "tests/checkpoints/test_parts.py::step": "a loop, and an env, that do so",
@@ -158,6 +160,9 @@ MAY_CATCH_ALL = {
     "memory/watch/inject/sitecustomize.py::_begin": "the same edge, before the watch can be imported",
     "memory/watch/guard.py::_passes": "the same edge: the program may have replaced what is asked there",
     "memory/watch/guard.py::_end": "the same edge: then the fault is not told",
+    "envs/exact.py::try_exactness": "the edge to a class of the user's: the run says whose what it raises is",
+    "envs/exact.py::_replay": "the same edge: refusing what it took before is a difference like any other",
+    "trainers/episodes.py::bring_": "the same edge: a class that is another by now; it is told, and the run goes on",
     "memory/objects/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
 }
 """`module::function` -> the process or thread edge where it stands."""

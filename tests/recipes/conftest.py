@@ -2,10 +2,15 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+TESTS = Path(__file__).parents[1]
+sys.path += [str(TESTS / "envs"), str(TESTS / "trainers")]  # for `stateful`, `trees` and `watchers`
 
 STORE = 100 << 20
 

@@ -49,6 +49,9 @@ class Spaces:
     measures: tuple[int, ...] = ()
     """Positions of a vector's numbers that are quantities on a scale of their own, such as a speed. The others are
     places that are 0 or 1, or counts."""
+    kept: int = 0
+    """Bytes of what the world keeps over episodes, at most: then it has `state_dict` and `load_state_dict`, and goes on
+    from there after a resume. 0 where it keeps nothing, or cannot be asked."""
 
     def __post_init__(self) -> None:
         """Numbers have bounds, and no masks; measures are numbers of a vector."""

@@ -57,6 +57,8 @@ class RunFolder(Folder):
     """One line of numbers for each round."""
     alarms = File("alarms.jsonl")
     """One line for each round that had something to warn of."""
+    doubts = File("not_exact.json")
+    """Why the run cannot be resumed bit for bit; missing where it can."""
     checkpoints = File("checkpoints")
     """Manifests, and the shards that they name."""
     mirror = File("mirror.json")

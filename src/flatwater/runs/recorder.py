@@ -25,6 +25,7 @@ from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import Sink, write_all
 from flatwater.mirror.opening import MirrorLike
 from flatwater.recipe import recipe_for
+from flatwater.rundir.doubts import write_doubts
 from flatwater.rundir.events import Voice
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.statements import headline
@@ -172,6 +173,8 @@ class Recorder:
     """The text of the user's code that the settings name, as it was when the run was composed."""
     machines: set[str] = field(default_factory=set)
     """Arithmetics that the run was computed with, since its beginning."""
+    doubts: int = 0
+    """Of those of the run, how many were told."""
     heard: bool = False
     """Whether the signal that ends the run was told of."""
 
@@ -228,6 +231,7 @@ class Recorder:
 
     def begin_(self, *, save: bool, recorded: range) -> None:
         """Save a checkpoint of the beginning, where there is none, and record rounds that the user wants recorded."""
+        self.tell_of_doubts()
         if save:
             self.save()
         if recorded:
@@ -266,6 +270,15 @@ class Recorder:
             for line in finding.tell():
                 self.voice.console.print(line, style="yellow", highlight=False, markup=False)
             self.voice.tell("finding", f"{headline(finding)}.", round=round_, **finding.to_json())
+
+    def tell_of_doubts(self) -> None:
+        """Say why the run cannot be resumed bit for bit, once in each process, and write it down."""
+        doubts = self.composed.doubts
+        for line in doubts[self.doubts :]:
+            self.voice.say(f"not exact: {line}", exact=False)
+        if len(doubts) > self.doubts:
+            write_doubts(self.folder, doubts)
+        self.doubts = len(doubts)
 
     def tell_of_folder(self) -> None:
         """Say where the run goes on, if somebody has renamed its folder, or put another in its place."""
@@ -308,6 +321,7 @@ class Recorder:
         """Write a checkpoint of everything, between rounds or within one."""
         self.tell_of_folder()
         self.composed.gather_()
+        self.tell_of_doubts()
         trainer, config = self.composed.trainer, self.composed.config
         progress = trainer.progress
         done = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step

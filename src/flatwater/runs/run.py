@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,8 @@ class Run(ABC):
     """What it holds."""
     trainer: Any
     """A `trainers.loop.Trainer`, which the loop drives."""
+    doubts: list[str] = field(default_factory=list, kw_only=True)
+    """Why it cannot be resumed bit for bit, a sentence each; empty where it can."""
 
     @property
     def device(self) -> torch.device:
@@ -52,10 +54,10 @@ class Run(ABC):
         return {}
 
     def begin_(self) -> None:  # noqa: B027  (most runs begin with what was built)
-        """Bring what a new run begins with, before its first round."""
+        """Bring what a new run begins with, before its first round, and see whether it can be resumed bit for bit."""
 
     def rebuild_(self) -> None:  # noqa: B027  (most checkpoints leave nothing out)
-        """Fill what checkpoints leave out from what they hold."""
+        """Fill what checkpoints leave out from what they hold; what cannot come back is one of its `doubts`."""
 
     def gather_(self) -> None:  # noqa: B027  (most runs keep everything in their state)
         """Bring what is kept elsewhere into the state, before it is saved."""

@@ -19,6 +19,7 @@ from flatwater.metrics.console import ConsoleTable
 from flatwater.mirror.download import fetch_run
 from flatwater.mirror.opening import MirrorLike, mirrored
 from flatwater.recipe import recipe_for, recipe_of
+from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.events import Listener, RunLog, Voice
 from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
 from flatwater.runs.event_command import EventCommand, check_command
@@ -229,6 +230,7 @@ def restore_run(
         say(f"the text of {'; '.join(edited)} has changed: numbers may be others from here on than without that change")
     if others := changes(manifest.facts.get("versions")):
         say(f"{'; '.join(others)}: nothing is lost, but the last bits of the numbers may differ from here on")
+    composed.doubts.extend(read_doubts(folder))
     restore_(composed.trainer.run, intact)
     composed.rebuild_()
     return composed, manifest

@@ -3,17 +3,23 @@
 What a simulator holds cannot be saved. But an environment's state follows from the seed of its episode and the actions
 since (`envs.world`), and so does a teacher's, so these are kept in the state tree. A run that goes on from a checkpoint
 plays them again, up to where they were, in a fraction of the time: nothing is learned on the way.
+
+A world that keeps something over episodes, such as running statistics, and can say what, has it in the state tree as
+well, as it was when the episodes began. Where a world does not come to where it was, the run goes on with new episodes,
+and says so.
 """
 
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
+from flatwater.envs.kept import Keeps, Repeats, encode, put_, take
 from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, any_legal, check_legal
-from flatwater.errors import CheckpointError
+from flatwater.errors import ConfigError
 from flatwater.state.tree import state
 
 
@@ -30,6 +36,12 @@ class Episodes:
     """Agents that are over, before their episode is."""
     returns: Float[Tensor, "E A"]
     """Paid so far."""
+    kept: dict[str, UInt8[Tensor, "K"]]
+    """What the world keeps over episodes, as `envs.kept` writes it; no entry where that is nothing."""
+
+
+KEPT = "world"
+"""The one key there."""
 
 
 def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
@@ -51,7 +63,46 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
         ),
         over=zeros(envs, agents, dtype=torch.bool),
         returns=zeros(envs, agents, dtype=torch.float32),
+        kept={KEPT: zeros(spaces.kept, dtype=torch.uint8)} if spaces.kept else {},
     )
+
+
+def keep_(world: World, episodes: Episodes) -> str:
+    """Write down what the world keeps over episodes. Returns why that cannot be; empty where it is done."""
+    if not episodes.kept:
+        return ""
+    state = world.beginnings.states() if isinstance(world, Repeats) else _keeper(world).state_dict()
+    return put_(episodes.kept[KEPT].numpy(), state)
+
+
+def is_begun(episodes: Episodes) -> bool:
+    """Whether a world that keeps something has begun: then it has to come back, also between two evaluations."""
+    return bool(episodes.kept) and take(episodes.kept[KEPT].numpy()) != []
+
+
+def give_back_(world: World, episodes: Episodes) -> None:
+    """Let a world have what it kept, as far as that goes, where it begins new episodes instead of coming back."""
+    kept = take(episodes.kept[KEPT].numpy()) if episodes.kept else None
+    if not kept:
+        return
+    with suppress(Exception):  # a class of the user's that is another by now: it was told, and the run goes on
+        if isinstance(world, Repeats):
+            world.beginnings.load_(np.ones(len(episodes.seeds), np.bool_), kept)
+        else:
+            _keeper(world).load_state_dict(kept)
+
+
+def _keeper(world: World) -> Keeps:
+    """A world of the user's may promise too much.
+
+    Raises:
+        ConfigError: it has not both methods.
+    """
+    if not isinstance(world, Keeps):
+        raise ConfigError(
+            f"{type(world).__name__}: its spaces say kept = {world.spaces.kept}: give it state_dict and load_state_dict"
+        )
+    return world
 
 
 def begin_(
@@ -150,25 +201,33 @@ def count_(
     return ended
 
 
-def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: Array) -> None:
+def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: Array) -> tuple[Array, Array]:
     """Bring a world and its teacher to where the episodes are.
 
-    Environments that are further on begin earlier, so that all arrive with the last step. One that waits for its
-    beginning is stepped as well, and begins again where it is over: what it does then is lost.
+    Environments that are further on begin earlier, so that all arrive with the last step. One that waits is stepped as
+    well, and begins again where it is over.
 
     Args:
         world: just built, or left anywhere.
-        teacher: who was asked at each of the steps; None where nobody was.
+        teacher: who was asked at each of the steps, if anybody.
         episodes: not changed.
         obs: [E, A, *obs], to be written: what is seen now.
+
+    Returns:
+        [E, A] each: who is over now, and what was paid on the way.
     """
     steps, seeds, log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
-    envs, agents = log.shape[1:3]
-    scratch, spaces = _Scratch(envs, agents, world.spaces), world.spaces
-    longest = int(steps.max())
+    (envs, agents), longest, spaces = log.shape[1:3], int(steps.max()), world.spaces
+    scratch = _Scratch(envs, agents, spaces)
+    over, paid = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
+
+    kept = take(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
     def begin(which: Array) -> None:
+        if isinstance(world, Repeats) and episodes.kept:
+            world.beginnings.load_(which, kept or [])
         _begin_(world, which, seeds, obs, scratch.legal)
+        over[which], paid[which] = False, 0
         if teacher is not None:
             teacher.begin_(which)
 
@@ -184,26 +243,55 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if scratch.legal is not None and waits.any():  # the first action of its episode may be illegal where it is now
             taken[waits] = any_legal(spaces, scratch.legal[waits])
         _step_(world, taken, obs, scratch.outcome, scratch.legal)
-        waits &= scratch.over()
+        paid += scratch.outcome[0]
+        over |= scratch.ends()
+        waits &= scratch.ends().all(1)
         if waits.any():
             begin(waits)
     if (unbegun := steps == 0).any():
         begin(unbegun)
+    return over, paid
 
 
-def bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> None:
+def bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> str:
     """Play the episodes again that are under way, to where `saved` [E, A, *obs] is what is seen.
 
-    Raises:
-        CheckpointError: something else is seen there.
+    A world of the user's that keeps something has it back as it is now, once the episodes were played. What it showed
+    and paid on the way followed from something else, so it is not compared.
+
+    Returns:
+        Why the world is not where it was, as the end of a sentence; empty where it is, to the bit.
     """
     seen = np.empty_like(saved)
-    play_again_(world, teacher, episodes, seen)
-    if not np.array_equal(seen, saved):
-        raise CheckpointError(
-            "the world does not come to where the checkpoint has it, by the same seeds and actions: its package is "
-            "another version than the one of the checkpoint, or it draws numbers that do not follow from its seed"
-        )
+    try:
+        over, paid = play_again_(world, teacher, episodes, seen)
+        if episodes.kept and not isinstance(world, Repeats):
+            return _given_back(_keeper(world), take(episodes.kept[KEPT].numpy()))
+    except Exception as wrong:  # noqa: BLE001  (a class of the user's refuses what is another by now; the run goes on)
+        return f"the episodes cannot be played again ({type(wrong).__name__}: {wrong})"
+    found = [("observations", seen, saved), ("ends", over, episodes.over.numpy())]
+    found.append(("rewards", paid, episodes.returns.numpy()))
+    for name, now, then in found:
+        if (differ := _unlike(now, then)).any():
+            env, *place = (int(at) for at in np.argwhere(differ)[0])
+            values = f"{now[(env, *place)]} and not {then[(env, *place)]}"
+            return f"{name} are others after the same seed and actions: in environment {env}, {values}"
+    return ""
+
+
+def _given_back(world: Keeps, kept: object) -> str:
+    """Why a world does not have what it kept; empty where it does."""
+    world.load_state_dict(kept)
+    same = encode(world.state_dict()) == encode(kept)
+    return "" if same else "its load_state_dict() does not bring back what its state_dict() gave"
+
+
+def _unlike(now: Array, then: Array) -> Array:
+    """Where two arrays differ; NaN is what NaN is."""
+    differ: Array = now != then
+    if now.dtype.kind == "f":
+        differ &= ~(np.isnan(now) & np.isnan(then))
+    return differ
 
 
 class _Scratch:
@@ -214,7 +302,7 @@ class _Scratch:
         self.legal = np.ones((envs, agents, spaces.legal), np.bool_) if spaces.masked else None
         self.outcome = build_outcome(envs, agents)
 
-    def over(self) -> Array:
-        """Where all agents ended with the last step, bool [E]."""
+    def ends(self) -> Array:
+        """Who ended with the last step, bool [E, A]."""
         _, terminated, truncated = self.outcome
-        return np.asarray(np.logical_or(terminated, truncated).all(1))
+        return np.asarray(np.logical_or(terminated, truncated))

@@ -16,7 +16,7 @@ from flatwater.algorithms.returns import gae
 from flatwater.config.toml import from_mapping
 from flatwater.envs.world import PADDING, Array
 from flatwater.envs.worlds import RandomTeacher
-from flatwater.errors import CheckpointError, ConfigError, RunError
+from flatwater.errors import ConfigError, RunError
 from flatwater.nets.stack import views
 from flatwater.nets.student import Student, rows_of
 from flatwater.recipes.teach.config import TeachRunConfig
@@ -73,13 +73,39 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(form: str, built
     assert {phase for phase, _ in places} == {0, 1, 2, 3}
 
 
-def test_a_world_that_does_not_come_to_where_it_was_is_refused(built: Built, trained: Trained) -> None:
+@pytest.mark.parametrize("steps", [5, 15, 21, 24, 35, 51])
+def test_where_a_world_does_not_come_to_where_it_was_new_episodes_begin(steps: int, built: Built) -> None:
+    """At any step: the episodes under way are cut there, and what was paid for is kept."""
+    first, other = built(), built()
+    assert not train_(first, 4, Silent(steps))
+    restore_(other.run, saved(first.run))
+    now = {"baselines": other.run.held_out.obs, "evaluate": other.run.held_out.obs}
+    playing = first.phases[first.progress.phase].name if first.progress.phase < len(first.phases) else ""
+    seen = now[playing].numpy() if playing in now else other.collector.seen_now
+    seen += 1  # as if the package showed other things by now
+    t = first.progress.step - 1 if playing == "collect" else -1
+    assert "observations are others after the same seed and actions" in rebuild_(other)
+    if playing in now:
+        assert other.progress.step % other.setup.held_out.steps == 0, "whoever plays begins again"
+    else:
+        assert int(other.run.episodes.steps.sum()) == 0
+        assert bool(other.run.starts.all())
+        assert torch.equal(other.run.ended, first.run.ended)
+    if t >= 0:
+        rollout = other.run.rollout
+        assert bool((rollout["truncated"][t] | rollout["terminated"][t]).all())
+        assert torch.equal(rollout["reward"][t], first.run.rollout["reward"][t])
+    train_(other, 4, Silent())
+    assert other.progress.round == 4
+
+
+def test_rewards_that_are_others_are_seen(built: Built, trained: Trained) -> None:
+    """The observations are those of before, as with a reward that depends on what was played earlier."""
     trainer, _ = trained(1)
     other = built()
     restore_(other.run, saved(trainer.run))
-    other.run.coming.add_(1)  # as if the package showed other things by now
-    with pytest.raises(CheckpointError, match="does not come to where the checkpoint has it"):
-        rebuild_(other)
+    other.run.episodes.returns.add_(1)
+    assert "rewards are others after the same seed and actions: in environment 0, " in rebuild_(other)
 
 
 def test_one_seed_gives_one_run_and_another_seed_another(trained: Trained) -> None:

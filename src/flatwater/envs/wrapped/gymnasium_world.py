@@ -5,6 +5,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from flatwater.envs.kept import Beginnings
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.spaces import MASK, actions_of, reader_of, write_mask
@@ -31,7 +32,8 @@ class GymnasiumWorld:
             config: how long they go on.
             envs: E, copies, stepped one after another.
         """
-        self.copies = [named_env(name) if isinstance(name, str) else name() for _ in range(envs)]
+        make = (lambda: named_env(name)) if isinstance(name, str) else name
+        self.copies: list[gymnasium.Env[Any, Any]] = [make() for _ in range(envs)]
         """The environments, wrapped as Gymnasium does."""
         first = self.copies[0]
         called = self._name = name if isinstance(name, str) else name.__name__
@@ -44,9 +46,19 @@ class GymnasiumWorld:
         steps = config.steps or (first.spec.max_episode_steps if first.spec else None) or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         masked = bounds is None and MASK in self._reset(first, 0)[1]
-        reader = self._reader
+        reader, self.beginnings = self._reader, Beginnings(self.copies, make)
         self._spaces = Spaces(
-            envs, 1, reader.form, reader.shape, names, steps, bounds, choices, masked, reader.measures
+            envs,
+            1,
+            reader.form,
+            reader.shape,
+            names,
+            steps,
+            bounds,
+            choices,
+            masked,
+            reader.measures,
+            kept=self.beginnings.room,
         )
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
         """The last action of each copy, or `NOTHING`."""
@@ -75,6 +87,7 @@ class GymnasiumWorld:
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds."""
+        self.beginnings.note_(which)
         for env in np.flatnonzero(which):
             observation, info = self._reset(self.copies[env], int(seeds[env]) % 2**32)
             try:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from flatwater.envs.kept import Beginnings
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import MOST_STEPS
@@ -37,8 +38,19 @@ class PettingZooWorld:
         shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         masked = bounds is None and any(MASK in info for info in first.reset(seed=0)[1].values())
-        reader = self._reader
-        self._spaces = Spaces(*shape, reader.form, reader.shape, names, steps, bounds, choices, masked, reader.measures)
+        reader, self.beginnings = self._reader, Beginnings(self._copies, lambda: _make(module))
+        self._spaces = Spaces(
+            *shape,
+            reader.form,
+            reader.shape,
+            names,
+            steps,
+            bounds,
+            choices,
+            masked,
+            reader.measures,
+            kept=self.beginnings.room,
+        )
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
         self._limit = StepLimit(envs, steps)
@@ -51,6 +63,7 @@ class PettingZooWorld:
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds."""
         self._over[:, which] = False
+        self.beginnings.note_(which)
         for env in np.flatnonzero(which):
             seen, infos = self._copies[env].reset(seed=int(seeds[env]) % 2**32)
             self._write_(obs[env], seen)

@@ -33,11 +33,16 @@ class Worlds:
 def build_worlds(config: EvolveRunConfig) -> Worlds:
     """Both worlds, of the same kind; nothing is begun in them."""
     members = config.population.size
-    training = _build(config, members * config.population.envs)
-    return Worlds(training, _build(config, (members + 1) * config.evaluation.episodes))
+    training = build_one(config, members * config.population.envs)
+    return Worlds(training, build_one(config, (members + 1) * config.evaluation.episodes))
 
 
-def _build(config: EvolveRunConfig, envs: int) -> World:
+def build_one(config: EvolveRunConfig, envs: int) -> World:
+    """A world of this kind.
+
+    Raises:
+        ConfigError: there is none of the name, or it cannot be used.
+    """
     try:
         world = build_world(config.env, envs=envs, foraging=ForagingConfig(), wrapped=config.wrapped)
         _check(world.spaces)

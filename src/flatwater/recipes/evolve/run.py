@@ -5,25 +5,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.envs.world import described
+from flatwater.envs.world import World, described
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, not_finite, not_finite_metrics, skipped_steps
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.recipes.evolve.plan import build_worlds, plan_population
+from flatwater.recipes.evolve.plan import build_one, build_worlds, plan_population
 from flatwater.recipes.evolve.score import as_json, score_champion
+from flatwater.runs.in_world import WorldRun
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
-from flatwater.runs.run import Run, efforts_of
+from flatwater.runs.run import efforts_of
 from flatwater.trainers.evolve.play import PARTS, Player
-from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record, rebuild_
+from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, keep_worlds_, lineage_record, rebuild_
 from flatwater.trainers.evolve.state import build_population, build_setup
 from flatwater.trainers.evolve.trial import Stage
 from flatwater.trainers.profile import Profile
 
 
 @dataclass(frozen=True)
-class EvolveRun(Run):
+class EvolveRun(WorldRun):
     """A population in its environment, ready to train or to be restored."""
 
     config: EvolveRunConfig
@@ -41,9 +42,22 @@ class EvolveRun(Run):
         spaces = self.trainer.setup.spaces
         return {"obs": list(spaces.obs), "bounds": [list(each) for each in spaces.bounds or ()]}
 
-    def rebuild_(self) -> None:
-        """Bring the worlds to where they were: their episodes are played again."""
-        rebuild_(self.trainer)
+    @property
+    def world_name(self) -> str:
+        """Of the setting."""
+        return self.config.env
+
+    def build_world(self, envs: int) -> World:
+        """With its settings."""
+        return build_one(self.config, envs)
+
+    def keep_worlds_(self) -> str:
+        """Of both worlds."""
+        return keep_worlds_(self.trainer)
+
+    def come_back_(self, *, exact: bool) -> str:
+        """Both worlds."""
+        return rebuild_(self.trainer, exact=exact)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Weights and numbers that are not finite, and steps that were left out."""

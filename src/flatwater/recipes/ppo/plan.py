@@ -31,7 +31,7 @@ class Worlds:
 
 def build_worlds(config: BlocksRunConfig) -> Worlds:
     """Both worlds, of the same kind; nothing is begun in them."""
-    training, held_out = (_build(config, envs) for envs in (config.envs, config.evaluation.envs))
+    training, held_out = (build_one(config, envs) for envs in (config.envs, config.evaluation.envs))
     agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
     sequences = agents * config.block // config.learner.unroll
     near = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
@@ -41,7 +41,12 @@ def build_worlds(config: BlocksRunConfig) -> Worlds:
     return Worlds(training, held_out)
 
 
-def _build(config: BlocksRunConfig, envs: int) -> World:
+def build_one(config: BlocksRunConfig, envs: int) -> World:
+    """A world of this kind.
+
+    Raises:
+        ConfigError: there is none of the name, or it cannot be used.
+    """
     name = config.env_name
     try:
         return build_world(name, envs=envs, foraging=config.foraging, wrapped=config.wrapped)

@@ -7,26 +7,27 @@ from typing import Any
 import torch
 
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.envs.world import Teacher, described
+from flatwater.envs.world import Teacher, World, described
 from flatwater.envs.worlds import build_teacher
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, of_learner
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
-from flatwater.recipes.ppo.plan import Worlds, build_worlds, plan_blocks
+from flatwater.recipes.ppo.plan import Worlds, build_one, build_worlds, plan_blocks
 from flatwater.recipes.ppo.score import as_json, score_policy
+from flatwater.runs.in_world import WorldRun
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocated
-from flatwater.runs.run import Run, efforts_of
+from flatwater.runs.run import efforts_of
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
-from flatwater.trainers.blocks.round import PARTS, BlocksTrainer, build_trainer, rebuild_
+from flatwater.trainers.blocks.round import PARTS, BlocksTrainer, build_trainer, keep_worlds_, rebuild_
 from flatwater.trainers.blocks.state import RANDOM, Blocks, Setup, build_blocks, build_setup
 from flatwater.trainers.profile import Profile
 
 
 @dataclass(frozen=True)
-class BlocksRun(Run):
+class BlocksRun(WorldRun):
     """A world and a policy, with a teacher or without, ready to train or to be restored."""
 
     config: BlocksRunConfig
@@ -47,9 +48,22 @@ class BlocksRun(Run):
             found["masked"] = True
         return found if spaces.bounds is None else found | {"bounds": [list(each) for each in spaces.bounds]}
 
-    def rebuild_(self) -> None:
-        """Bring worlds and teachers to where they were: their episodes are played again."""
-        rebuild_(self.trainer)
+    @property
+    def world_name(self) -> str:
+        """Of the setting."""
+        return self.config.env_name
+
+    def build_world(self, envs: int) -> World:
+        """With its settings."""
+        return build_one(self.config, envs)
+
+    def keep_worlds_(self) -> str:
+        """Of both worlds."""
+        return keep_worlds_(self.trainer)
+
+    def come_back_(self, *, exact: bool) -> str:
+        """Both worlds and their teachers."""
+        return rebuild_(self.trainer, exact=exact)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Numbers and weights that are not finite, and updates that were not taken."""

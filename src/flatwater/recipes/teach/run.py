@@ -43,9 +43,9 @@ class TeachRun(BlocksRun):
         spaces, config = self.trainer.setup.spaces, self.config
         steps = config.rounds * config.block * spaces.envs * spaces.agents
         if config.learner.reinforcement.at(steps):
-            return ()
+            return super().about()
         alone = f"PPO has weight 0 in all of the {steps:,} agent steps: the student learns from the teacher alone"
-        return (f"{alone}. learner.reinforcement.begins says when that ends.",)
+        return (*super().about(), f"{alone}. learner.reinforcement.begins says when that ends.")
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """The student against the teacher and random actions."""

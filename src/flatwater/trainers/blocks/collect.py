@@ -143,6 +143,19 @@ class Collector:
         if self.teacher is not None:
             run.ended[2].add_((rollout["led"] & rollout["alive"]).sum())
 
+    def renew_(self) -> None:
+        """Begin new episodes where the run is, because its world cannot come back: those under way are cut there."""
+        run, progress = self._run, self._run.progress
+        collecting = progress.phase == COLLECT and progress.step > 0
+        if collecting:
+            last = progress.step - 1
+            self._value_(last)  # of what was seen there, before new episodes are
+            terminated, truncated = (run.rollout[name][last] for name in ("terminated", "truncated"))
+            truncated.logical_or_(terminated.logical_not())
+        counted = run.ended.clone()  # an episode that was cut so is none that has ended
+        self._end_(np.ones(self._grid[0], np.bool_), progress.step if collecting else -1)
+        run.ended.copy_(counted)
+
     def _end_(self, ended: Array, row: int) -> None:
         """Count the episodes of `ended`, bool [E], and begin new ones, which are seen in a row of the block."""
         run, episodes = self._run, self._run.episodes

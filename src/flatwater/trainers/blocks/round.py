@@ -14,7 +14,7 @@ from flatwater.nets.student import symlog
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import Stage
 from flatwater.trainers.blocks.state import TEACHER, Blocks, Setup
-from flatwater.trainers.episodes import Episodes, bring_
+from flatwater.trainers.episodes import Episodes, bring_, give_back_, is_begun, keep_
 from flatwater.trainers.loop import Phase, Progress
 from flatwater.trainers.profile import Profile
 
@@ -131,23 +131,51 @@ def _profile(profile: Profile, steps: int) -> dict[str, float]:
     return numbers | {"train/sps": steps / sum(profile.wall.values())}
 
 
-def rebuild_(trainer: BlocksTrainer) -> None:
-    """Play the episodes again that are under way, in worlds that were just built."""
-    run, collector, stage = trainer.run, trainer.collector, trainer.stage
+def keep_worlds_(trainer: BlocksTrainer) -> str:
+    """Write down what both worlds keep over episodes, before a checkpoint. Returns why that cannot be, or nothing."""
+    run = trainer.run
+    return keep_(trainer.collector.world, run.episodes) or keep_(trainer.stage.world, run.held_out.episodes)
+
+
+def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
+    """Play the episodes again that are under way, in worlds that were just built.
+
+    Args:
+        trainer: restored.
+        exact: whether they can be; otherwise, and where it turns out that they cannot, new ones begin.
+
+    Returns:
+        Why the run does not go on bit for bit, as the end of a sentence; empty where it does.
+    """
+    run, progress, collector, stage = trainer.run, trainer.progress, trainer.collector, trainer.stage
+    steps, held_out = trainer.setup.held_out.steps, trainer.run.held_out.episodes
+    why = ""
     if run.agent_steps:
-        rng = run.generators["teacher"]
-        _bring_(collector.world, collector.teacher, run.episodes, collector.seen_now, rng)
-    progress = run.progress
+        if exact:
+            given = collector.world, collector.teacher, run.episodes, collector.seen_now
+            why = _bring_(*given, run.generators["teacher"])
+        if why or not exact:
+            give_back_(collector.world, run.episodes)
+            collector.renew_()
     playing = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
-    if playing in {"baselines", "evaluate"} and progress.step:
+    between = progress.step == 0 or playing not in {"baselines", "evaluate"}
+    if between and not is_begun(held_out):
+        return why
+    exact = exact and not why
+    if exact:
         # The baselines play one after the other, the teacher first.
-        asked = playing == "baselines" and progress.step < trainer.setup.held_out.steps
-        teacher = stage.teachers[TEACHER] if asked and trainer.setup.taught else None
-        _bring_(stage.world, teacher, run.held_out.episodes, stage.obs, run.generators["held out teacher"])
+        asked = playing == "baselines" and progress.step < steps and trainer.setup.taught and not between
+        teacher = stage.teachers[TEACHER] if asked else None
+        why = _bring_(stage.world, teacher, held_out, stage.obs, run.generators["held out teacher"])
+    if why or not exact:
+        give_back_(stage.world, held_out)
+        progress.step -= 0 if between else progress.step % steps  # whoever plays begins again
+    return why
 
 
-def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> None:
+def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> str:
     """Arrive where `saved` is what is seen. A teacher that draws has drawn already what it draws on the way."""
     drawn = rng.get_state()
-    bring_(world, teacher, episodes, saved)
+    why = bring_(world, teacher, episodes, saved)
     rng.set_state(drawn)
+    return why

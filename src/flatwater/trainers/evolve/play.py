@@ -89,6 +89,10 @@ class Player:
         check_made(config.learner, "explorer", action, (*obs.shape[:2], len(setup.spaces.actions)))
         return action.flatten(0, 1)
 
+    def renew_(self) -> None:
+        """Begin new episodes everywhere, because the world cannot come back: those under way are cut there."""
+        self._begin_(np.ones(len(self._run.coming), np.bool_))
+
     def _begin_(self, which: Array) -> None:
         run = self._run
         seeds = torch.randint(HELD_OUT, (len(which),), generator=run.generators["world seeds"]).numpy()

@@ -6,7 +6,7 @@ from typing import Any
 
 from flatwater.algorithms.api import read_tally_
 from flatwater.evolution.generation import crown_best_, evolve_
-from flatwater.trainers.episodes import bring_
+from flatwater.trainers.episodes import bring_, give_back_, is_begun, keep_
 from flatwater.trainers.evolve.play import Player
 from flatwater.trainers.evolve.state import Population, Setup
 from flatwater.trainers.evolve.trial import Stage
@@ -63,13 +63,38 @@ def select_(setup: Setup, run: Population) -> None:
     )
 
 
-def rebuild_(trainer: EvolveTrainer) -> None:
-    """Play the episodes again that are under way, in worlds that were just built."""
-    run, progress = trainer.run, trainer.progress
+def keep_worlds_(trainer: EvolveTrainer) -> str:
+    """Write down what both worlds keep over episodes, before a checkpoint. Returns why that cannot be, or nothing."""
+    run = trainer.run
+    return keep_(trainer.player.world, run.episodes) or keep_(trainer.stage.world, run.trial.episodes)
+
+
+def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
+    """Play the episodes again that are under way, in worlds that were just built.
+
+    Args:
+        trainer: restored.
+        exact: whether they can be; otherwise, and where it turns out that they cannot, new ones begin.
+
+    Returns:
+        Why the run does not go on bit for bit, as the end of a sentence; empty where it does.
+    """
+    run, progress, player, stage = trainer.run, trainer.progress, trainer.player, trainer.stage
+    why = ""
     if run.transitions:
-        bring_(trainer.player.world, None, run.episodes, trainer.player.seen)
-    if progress.step and trainer.phases[progress.phase].name == "evaluate":
-        bring_(trainer.stage.world, None, run.trial.episodes, trainer.stage.seen)
+        why = bring_(player.world, None, run.episodes, player.seen) if exact else ""
+        if why or not exact:
+            give_back_(player.world, run.episodes)
+            player.renew_()
+    between = progress.step == 0 or trainer.phases[progress.phase].name != "evaluate"
+    if between and not is_begun(run.trial.episodes):
+        return why
+    exact = exact and not why
+    why = bring_(stage.world, None, run.trial.episodes, stage.seen) if exact else why
+    if why or not exact:
+        give_back_(stage.world, run.trial.episodes)
+        progress.step = progress.step if between else 0  # the members' episodes begin again
+    return why
 
 
 def read_numbers_(setup: Setup, run: Population, profile: Profile) -> dict[str, float]:

@@ -1,0 +1,327 @@
+"""Whether an episode depends on its seed and its actions alone, so that it can be played again.
+
+Two short episodes are played in both orders, in two new players: A, B, A in one, B, A in the other. Whatever must not
+matter is another each time: what was played before, what is played beside it, the global generators, the clock. If
+something is kept over episodes and can be saved, the second player begins B with what the first one kept then, as a
+resume does.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from flatwater.envs.kept import Repeats, decode, encode, load_state_, state_of
+from flatwater.envs.world import Array, Spaces, World, split_legal
+
+STEPS = 16
+"""Of each of the episodes, at most."""
+SECONDS = 0.5
+"""CPU time that the test may take. Building the first player is not counted: how long that takes is known then."""
+PLAYS = 5
+"""Episodes of the test."""
+A, B = 11, 23
+"""Seeds of the two episodes."""
+Shown = Mapping[str, Array]
+"""What one call gave, by name: observations, rewards, ends, and masks where there are any."""
+
+
+class Player(Protocol):
+    """An environment in which one episode is looked at, and others may be played beside it."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether it can say what it keeps over episodes."""
+
+    def begin(self, seed: int) -> Shown:
+        """Begin the episode."""
+
+    def choose(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (an action, of whatever kind)
+        """Any action that is legal now."""
+
+    def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
+        """Act. Returns what that gave, and whether the episode is over."""
+
+    def save(self) -> Any:  # noqa: ANN401
+        """What it keeps over episodes."""
+
+    def load(self, state: Any) -> None:  # noqa: ANN401
+        """Take that back."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+Make = Callable[[int], Player]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the test found."""
+
+    tested: bool
+    """False where the test would have taken too long, or an error came between: the run itself tells that."""
+    why: str = ""
+    """What differs, as a sentence without its subject; empty where nothing does."""
+
+
+@dataclass
+class _Episode:
+    """What was done and seen."""
+
+    seed: int
+    shown: list[Shown]
+    actions: list[Any] = field(default_factory=list)
+    kept: bytes = b""
+    """What was kept when it began."""
+
+
+GENERATORS: dict[str, Callable[[int], object]] = {
+    "random": random.seed,
+    "numpy.random": np.random.seed,  # noqa: TID251  (whether it is used is the question)
+    "torch": torch.default_generator.manual_seed,
+}
+"""The global generators: name -> how it is seeded."""
+
+
+@contextmanager
+def generators_set(seeds: Mapping[str, int]) -> Iterator[None]:
+    """Seed the global generators; afterwards they are where they were."""
+    python, numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002
+    tensors = torch.default_generator.get_state()
+    try:
+        for name, seed in seeds.items():
+            GENERATORS[name](seed)
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        torch.default_generator.set_state(tensors)
+
+
+def _all(seed: int) -> dict[str, int]:
+    return dict.fromkeys(GENERATORS, seed)
+
+
+def try_exactness(make: Make, *, seconds: float = SECONDS, steps: int = STEPS) -> Verdict:
+    """Play two short episodes in both orders.
+
+    Args:
+        make: a new player, from a number that what is played beside it follows from. It is called twice, and more often
+            where a difference is to be explained.
+        seconds: of CPU time that may be used, apart from making the first player.
+        steps: of an episode, at most.
+    """
+    try:
+        return _try(make, seconds, steps)
+    except (Exception, SystemExit):  # noqa: BLE001  (of a class of the user's: the run comes to it, and says whose it is)
+        return Verdict(tested=False)
+
+
+def _try(make: Make, seconds: float, steps: int) -> Verdict:
+    watch = _Watch()
+    used = make(0)
+    building = watch.took()
+    try:
+        watch = _Watch()
+        _record(used, A, 1, circumstance=1)
+        one = watch.took()
+        fits = int((seconds - building) / PLAYS / max(one, 1e-9))
+        if fits < 1:
+            return Verdict(tested=False, why=f"a step takes {one:.2g} s, and an environment {building:.2g} s to build")
+        saves, steps = used.saves, min(steps, fits)
+        first = _record(used, A, steps, circumstance=2)
+        second = _record(used, B, steps, circumstance=3, save=saves)
+        third = _record(used, A, steps, circumstance=4)
+    finally:
+        used.close()
+    differs = "" if saves else _difference(first, third)
+    differs = differs or _replayed(make(1), [second, third], _all(5))
+    if not differs:
+        return Verdict(tested=True)
+    cause = "after what it keeps was saved and given back" if saves else _cause(make, first, seconds)
+    what, _, values = differs.partition(": ")
+    return Verdict(tested=True, why=f"{what} of the same episode differ {cause}: {values}")
+
+
+class _Watch:
+    """Time that counts: of the processor, or a quarter of all, for what waits, as a simulator in another process."""
+
+    def __init__(self) -> None:
+        self._cpu, self._all = time.process_time(), time.monotonic()
+
+    def took(self) -> float:
+        """Seconds since it was made."""
+        return max(time.process_time() - self._cpu, (time.monotonic() - self._all) / 4)
+
+
+def _record(player: Player, seed: int, steps: int, *, circumstance: int, save: bool = False) -> _Episode:
+    """Play an episode with actions that follow from its seed."""
+    rng = np.random.default_rng(seed)
+    with generators_set(_all(circumstance)):
+        kept = encode(player.save()) if save else b""
+        episode = _Episode(seed, [player.begin(seed)], kept=kept)
+        for _ in range(steps):
+            episode.actions.append(player.choose(rng))
+            shown, over = player.step(episode.actions[-1])
+            episode.shown.append(shown)
+            if over:
+                break
+    return episode
+
+
+def _replayed(player: Player, episodes: Sequence[_Episode], seeds: Mapping[str, int]) -> str:
+    """What differs where a new player plays these, as `_unlike` says; empty where nothing does."""
+    try:
+        for episode in episodes:
+            with generators_set(seeds):
+                if differs := _replay(player, episode):
+                    return differs
+    finally:
+        player.close()
+    return ""
+
+
+def _replay(player: Player, episode: _Episode) -> str:
+    if episode.kept:
+        player.load(decode(episode.kept))
+    for step, then in enumerate(episode.shown):
+        try:
+            now = player.begin(episode.seed) if step == 0 else player.step(episode.actions[step - 1])[0]
+        except Exception as refused:  # noqa: BLE001  (it took that before: a difference like any other)
+            return f"ends: at step {step}, {type(refused).__name__}: {refused}"
+        if differs := _unlike(then, now, step):
+            return differs
+    return ""
+
+
+def _difference(one: _Episode, other: _Episode) -> str:
+    pairs = enumerate(zip(one.shown, other.shown, strict=False))
+    return next((found for step, (a, b) in pairs if (found := _unlike(a, b, step))), "")
+
+
+def _unlike(then: Shown, now: Shown, step: int) -> str:
+    """The first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty where there is none."""
+    for name, was in then.items():
+        found = now.get(name)
+        if found is None or found.dtype != was.dtype or found.shape != was.shape:
+            return f"{name}: at step {step}, of another shape or type"
+        if found.tobytes() != was.tobytes():
+            differ = was.ravel() != found.ravel()
+            at = int(np.flatnonzero(differ)[0]) if differ.any() else 0
+            return f"{name}: at step {step}, {was.ravel()[at]} and {found.ravel()[at]}"
+    return ""
+
+
+def _cause(make: Make, episode: _Episode, seconds: float) -> str:
+    """Why an episode differs, found by changing one thing at a time between two new players."""
+    watch = _Watch()
+    with suppress(Exception):  # of the user's class: then it is not found
+        player, seeds = make(2), _all(7)
+        try:
+            anew = _record(player, episode.seed, len(episode.actions), circumstance=7)
+        finally:
+            player.close()
+        if _replayed(make(2), [anew], seeds):
+            return (
+                "between two new environments (the clock, a generator that reset(seed=...) does not seed, or something "
+                "that all of them share)"
+            )
+        used = [n for n in GENERATORS if watch.took() < seconds and _replayed(make(2), [anew], seeds | {n: 8})]
+        if used:
+            return f"when the global generator of {' and '.join(used)} is in another state (draw from self.np_random)"
+        if watch.took() < seconds and _replayed(make(3), [anew], seeds):
+            return "when others are played beside it"
+    return "after another episode was played"
+
+
+class WorldPlayer:
+    """The first environment of a world of two; in the second one, others play meanwhile."""
+
+    def __init__(self, world: World, beside: int) -> None:
+        """Allocate what the world writes into.
+
+        Args:
+            world: just built, with two environments.
+            beside: what is played in the second one follows from it.
+        """
+        self._world: Any = world
+        self._spaces: Spaces = world.spaces
+        shape, spaces = (world.spaces.envs, world.spaces.agents), world.spaces
+        self._obs = np.zeros((*shape, *spaces.obs), np.uint8 if spaces.form == "tokens" else np.float32)
+        self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
+        self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
+        self._waits, self._beside = np.ones(shape[0], np.bool_), np.random.default_rng(beside)
+
+    @property
+    def saves(self) -> bool:
+        """As the world's spaces say."""
+        return bool(self._spaces.kept)
+
+    def begin(self, seed: int) -> Shown:
+        """Begin it, and one beside it where that is over."""
+        self._waits[0] = True
+        self._begin_(seed)
+        return self._seen()
+
+    def _begin_(self, seed: int) -> None:
+        seeds = self._beside.integers(1 << 30, size=len(self._waits))
+        seeds[0] = seed
+        self._world.begin_(self._waits, seeds, self._obs, *self._legal)
+        self._waits[:] = False
+
+    def choose(self, rng: np.random.Generator) -> Array:
+        """An action for each agent of the first environment."""
+        return self._any(rng, 0)
+
+    def _any(self, rng: np.random.Generator, env: int) -> Array:
+        spaces, agents = self._spaces, self._spaces.agents
+        if spaces.bounds is not None:
+            low, high = np.array(spaces.bounds, np.float32).T
+            return rng.uniform(low, high, (agents, len(low))).astype(np.float32)
+        sizes = spaces.lists
+        if self._legal:
+            parts = split_legal(spaces, self._legal[0][env])
+            drawn = [(rng.random(part.shape) * part).argmax(-1) for part in parts]
+        else:
+            drawn = [rng.integers(size, size=agents) for size in sizes]
+        return np.stack(drawn, -1).reshape(agents, *spaces.action_shape)
+
+    def step(self, action: Array) -> tuple[Shown, bool]:
+        """Act in all environments."""
+        others = [self._any(self._beside, env) for env in range(1, len(self._waits))]
+        self._world.step_(np.stack([action, *others]), self._obs, *self._outcome, *self._legal)
+        reward, terminated, truncated = self._outcome
+        over = np.asarray((terminated | truncated).all(1))
+        ends = {"rewards": reward[0].copy(), "ends": np.stack([terminated[0], truncated[0]])}
+        shown = self._seen() | ends
+        self._waits[1:] = over[1:]
+        if self._waits.any():
+            self._begin_(0)
+        return shown, bool(over[0])
+
+    def _seen(self) -> dict[str, Array]:
+        masks = {"masks": self._legal[0][0].copy()} if self._legal else {}
+        return {"observations": self._obs[0].copy()} | masks
+
+    def save(self) -> Any:  # noqa: ANN401
+        """Of the first copy, or of the whole world."""
+        if isinstance(self._world, Repeats):
+            return state_of(self._world.beginnings.copies[0])
+        return self._world.state_dict()
+
+    def load(self, state: Any) -> None:  # noqa: ANN401
+        """To the first copy, or to the whole world."""
+        if isinstance(self._world, Repeats):
+            load_state_(self._world.beginnings.copies[0], state)
+        else:
+            self._world.load_state_dict(state)
+
+    def close(self) -> None:
+        """Close the world."""
+        self._world.close()

@@ -1,0 +1,82 @@
+"""A run in a world: whether it can be resumed bit for bit is tested when it begins, and told wherever it cannot."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from flatwater.envs.exact import SECONDS, WorldPlayer, try_exactness
+from flatwater.envs.kept import Repeats
+from flatwater.envs.world import World
+from flatwater.runs.run import Run
+
+NEW_EPISODES = "A resume begins new episodes, and ends with other numbers than a run in one go"
+
+
+@dataclass(frozen=True)
+class WorldRun(Run):
+    """What a run does that plays in worlds, whose episodes `trainers.episodes` writes down."""
+
+    untested: list[str] = field(default_factory=list, kw_only=True)
+    """Why the test at the beginning was left out."""
+
+    @property
+    @abstractmethod
+    def world_name(self) -> str:
+        """As the user gives it."""
+
+    @abstractmethod
+    def build_world(self, envs: int) -> World:
+        """A new world of this run's kind."""
+
+    @abstractmethod
+    def keep_worlds_(self) -> str:
+        """Write what the worlds keep over episodes into the state. Returns why that cannot be; empty where it can."""
+
+    @abstractmethod
+    def come_back_(self, *, exact: bool) -> str:
+        """Bring the worlds to where the restored state has them, or begin new episodes.
+
+        Args:
+            exact: whether their episodes can be played again.
+
+        Returns:
+            Why they are not where they were, as the end of a sentence; empty where they are.
+        """
+
+    def about(self) -> Sequence[str]:
+        """That nothing is known of its exactness, where it is so."""
+        return [*super().about(), *self.untested]
+
+    def begin_(self) -> None:
+        """Test whether an episode depends on its seed and actions alone, in worlds that are closed afterwards."""
+        super().begin_()
+        unsaved = set[str]()
+
+        def make(beside: int) -> WorldPlayer:
+            world = self.build_world(2)
+            unsaved.update([f"; {world.beginnings.unsaved}"] if isinstance(world, Repeats) else [])
+            return WorldPlayer(world, beside)
+
+        verdict = try_exactness(make)
+        if verdict.tested and verdict.why:
+            self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved - {'; '})}. {NEW_EPISODES}")
+        elif verdict.why:
+            limit = f"{verdict.why}, and the test may take {SECONDS:g} s"
+            self.untested.append(f"{self.world_name}: whether a resume is bit for bit is not tested: {limit}")
+
+    def gather_(self) -> None:
+        """What the worlds keep over episodes."""
+        super().gather_()
+        self._doubt_(self.keep_worlds_(), NEW_EPISODES)
+
+    def rebuild_(self) -> None:
+        """Bring the worlds to where they were: their episodes are played again, or begin anew."""
+        super().rebuild_()
+        why = self.come_back_(exact=not self.doubts)
+        begun = f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers are others from there"
+        self._doubt_(why, f"It is another version, or does not follow from seed and actions: {begun}")
+
+    def _doubt_(self, why: str, follows: str) -> None:
+        """Write down why the run is not exact any more; what comes after the first reason is of no account."""
+        if why and not self.doubts:
+            self.doubts.append(f"{self.world_name}: {why}. {follows}")
