@@ -55,7 +55,9 @@ STEPS, ROUNDS, TURNS = 20_000, 240, 9
 TRACED, RESIDENT = 16e3, 1e6
 EVEN = 0.95
 OF_TEACHER, TIMES_RANDOM = 0.5, 20
-SMALL: dict[str, Any] = {"envs": 4, "block": 16, "threads": 1, "learner": {"minibatches": 4}}
+FORAGE = {"world": "forage", "teacher": "search"}
+TOLD = ("--world", "forage", "--teacher", "search")
+SMALL: dict[str, Any] = {**FORAGE, "envs": 4, "block": 16, "threads": 1, "learner": {"minibatches": 4}}
 
 
 class Deaf:
@@ -201,7 +203,7 @@ def learning(seed: int) -> dict[str, float]:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="flatwater-teaching-") as place:
         folder = Path(place) / "run"
-        words = ["train", "teach", "--seed", str(seed), "--threads", "1", "--run", str(folder)]
+        words = ["train", "teach", *TOLD, "--seed", str(seed), "--threads", "1", "--run", str(folder)]
         subprocess.run([*FLATWATER, *words], check=True, stdout=subprocess.PIPE, env=env)
         result = json.loads((folder / "result.json").read_text())
         lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]

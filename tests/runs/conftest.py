@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ TINY_GROW = [
     "--evaluation.every",
     "2",
 ]
+FORAGES = find_spec("mettagrid") is not None
+"""Its package has wheels for Python 3.11 and 3.12 alone."""
 TINY_TEACH = [
     "--threads",
     "1",
@@ -79,6 +82,12 @@ TINY_TEACH = [
     "2",
     "--block",
     "4",
+    "--world",
+    "forage" if FORAGES else "gymnasium:BabyAI-GoToRedBallNoDists-v0",
+    "--teacher",
+    "search" if FORAGES else "babyai",
+    "--wrapped.steps",
+    "6",
     "--foraging.agents",
     "2",
     "--foraging.size",

@@ -85,7 +85,7 @@ OWN = {
         "a world of no module": "--world pettingzoo:..a",
         "a teacher that is no teacher": "--teacher collections:OrderedDict",
         "a teacher of no module": "--teacher :Nobody",
-        "a teacher of another world": "--teacher babyai",
+        "a teacher of another world": "--world gymnasium:CartPole-v1 --teacher babyai",
         "a run for a teacher that is not there": "--teacher run:nowhere",
         "agents that cannot be dealt": "--learner.minibatches 3",
         "a block that cannot be unrolled": "--learner.unroll 3",

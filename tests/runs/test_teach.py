@@ -12,6 +12,7 @@ from conftest import TINY_TEACH, entries
 
 from flatwater.cli.main import main
 from flatwater.memory.planner import Plan
+from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.reports.page import page
 from flatwater.reports.picture import draw_run
 from flatwater.reports.records import read_run
@@ -20,6 +21,11 @@ from flatwater.rundir.statements import read_plan
 pytest.importorskip("mettagrid", reason="mettagrid has wheels for Python 3.11 and 3.12 alone")
 
 PROGRAM = Path(__file__).parent / "slowing.py"
+
+
+def test_the_default_needs_no_package_that_some_python_lacks() -> None:
+    defaults = TeachRunConfig()
+    assert (defaults.world, defaults.teacher) == ("gymnasium:BabyAI-GoToRedBall-v0", "babyai")
 
 
 @pytest.fixture(scope="module")

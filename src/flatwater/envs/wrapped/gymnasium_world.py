@@ -1,5 +1,6 @@
 """Copies of a Gymnasium environment as a world of one agent each."""
 
+import sys
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,8 @@ from flatwater.imported import import_named
 
 REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 """Packages to import for names that start so. For others, Gymnasium takes `package:Name-v0`."""
+TALKATIVE = "minigrid.envs.babyai.core.roomgrid_level"
+"""Prints a line for each map that it throws away before an episode: thousands in a run of `teach`."""
 MOST_STEPS = 1000
 """Of an episode where nobody knows better."""
 NOTHING = -1
@@ -140,7 +143,7 @@ def named_env(name: str) -> gymnasium.Env[Any, Any]:
     try:
         if ":" in name:  # Gymnasium imports what stands before it
             import_named(name.partition(":")[0])
-        return gymnasium.make(f"{package}:{name}" if package else name, disable_env_checker=True)
+        env = gymnasium.make(f"{package}:{name}" if package else name, disable_env_checker=True)
     except ModuleNotFoundError as missing:
         remedy = "pip install 'flatwater[teach]'" if package else f"install the package that has {name}"
         raise ConfigError(f"world gymnasium:{name} needs {missing.name}, which is not installed: {remedy}") from missing
@@ -151,3 +154,6 @@ def named_env(name: str) -> gymnasium.Env[Any, Any]:
             'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists those that are '
             "installed), or package.module:Class"
         ) from refused
+    if (level := sys.modules.get(TALKATIVE)) is not None:
+        vars(level)["print"] = lambda *_: None  # the module's own name: other code prints as before
+    return env

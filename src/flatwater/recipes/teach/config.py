@@ -18,11 +18,11 @@ class TeachRunConfig(BlocksRunConfig):
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 61
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
-    world: Annotated[str, Code(kinds=("gymnasium",))] = "forage"
-    """forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or
+    world: Annotated[str, Code(kinds=("gymnasium",))] = "gymnasium:BabyAI-GoToRedBall-v0"
+    """gymnasium:ID, forage (Python 3.11 and 3.12 alone), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or
     package.module:Class: a Gymnasium environment or a world of yours."""
-    teacher: Annotated[str, Code(kinds=("run",))] = "search"
-    """search (for forage), babyai (for gymnasium:BabyAI-...), random, package.module:Class, or run:FOLDER for the
+    teacher: Annotated[str, Code(kinds=("run",))] = "babyai"
+    """babyai (for gymnasium:BabyAI-...), search (for forage), random, package.module:Class, or run:FOLDER for the
     student of another run of teaching."""
     envs: Annotated[int, Bounds(1, 1 << 16)] = 32
     block: Count = 64
