@@ -103,6 +103,12 @@ def test_a_run_that_is_not_exact_says_so_before_training_in_its_folder_and_at_ea
     sentence = "not exact: stateful:Counts: rewards of the same episode differ after another episode was played"
     assert said.index(sentence) < said.index("block")
     assert json.loads((folder / "run" / "not_exact.json").read_text())["exact"] is False
+    assert main(["runs", "."]) == 0
+    assert "finished*" in (listed := capsys.readouterr().out)
+    assert f"* run: {sentence}" in listed
+    assert main(["report", "run"]) == 0
+    assert "rewards of the same episode differ after another" in (folder / "run" / "report.html").read_text()
+    capsys.readouterr()
     for rounds in ("2", "3"):
         assert main(["resume", "run", "--rounds", rounds]) == 0
         assert sentence in capsys.readouterr().out

@@ -72,7 +72,7 @@ class Runs:
         return 0
 
     def show(self, found: "Sequence[RunLine]") -> None:
-        """Print the table, and below it why a run cannot be read."""
+        """Print the table, and below it why a run cannot be read, or not be resumed bit for bit."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
@@ -100,11 +100,14 @@ class Runs:
             table.add_column(title, justify="right", no_wrap=True)
         for run in found:
             done, score = f"{run.done}/{run.rounds}", score_of(run, self.sort)
-            table.add_row(run.name, run.trainer, run.state, done, score, short_bytes(run.bytes), _recent(run.changed))
+            state = f"{run.state}*" if run.doubt else run.state
+            table.add_row(run.name, run.trainer, state, done, score, short_bytes(run.bytes), _recent(run.changed))
         console.print(table)
         for run in found:
             if run.problem:
                 console.print(Text.assemble((run.name, "red"), ": ", run.problem), soft_wrap=True)
+            if run.doubt:
+                console.print(Text.assemble("* ", (run.name, "yellow"), ": not exact: ", run.doubt), soft_wrap=True)
 
 
 def _recent(changed: str) -> str:

@@ -15,7 +15,7 @@ from flatwater.storage.directory import write_object
 from flatwater.storage.faults import OddNameError, StoreError
 from flatwater.storage.objects import Objects, open_objects
 
-READ = (CONFIG, "metrics.jsonl", "result.json")
+READ = (CONFIG, "metrics.jsonl", "result.json", "not_exact.json")
 
 
 def list_runs_at(url: str) -> list[RunLine]:

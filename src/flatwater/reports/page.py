@@ -297,8 +297,10 @@ def checkpoints(run: RunRecords) -> Iterator[Block]:
     ]
     titles = ("file", "saved", "round", "step of the next", "size", *(["damage"] if damaged else []))
     yield Table(titles, rows)
-    said = ("Go on with ", Piece(f"flatwater resume {PurePath(run.path)}"), ": bit for bit from the newest.")
-    yield Paragraph(said, "reading")
+    how = ": with new episodes, as it is not exact." if run.doubts else ": bit for bit from the newest."
+    yield Paragraph(("Go on with ", Piece(f"flatwater resume {PurePath(run.path)}"), how), "reading")
+    for doubt in run.doubts:
+        yield Paragraph(f"Not exact: {doubt}.", "missing")
 
 
 def configuration(run: RunRecords) -> Iterator[Block]:

@@ -3,7 +3,7 @@
 A file that is not there (an older run, a run in training) leaves its field empty, and the page says so.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from flatwater.metrics.jsonl import read_metrics
 from flatwater.metrics.lines import read_records, thinned
 from flatwater.recipe import Recipe, recipe_of, rounds_of
 from flatwater.reports.chart import MOST_POINTS
+from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import state_of
 from flatwater.rundir.results import EQUITY, LIVES, PRICES, TRADES, read_result, read_table
@@ -61,6 +62,8 @@ class RunRecords:
     lives: pl.DataFrame | None
     """What became of each slot of growing networks, step by step."""
     checkpoints: list[Manifest]
+    doubts: list[str] = field(default_factory=list)
+    """Why it cannot be resumed bit for bit; empty where it can."""
 
 
 def read_run(path: Path) -> RunRecords:
@@ -104,6 +107,7 @@ def read_run(path: Path) -> RunRecords:
         prices=read_table(folder.prices, PRICES),
         lives=read_table(folder.lives, LIVES),
         checkpoints=_checkpoints(folder),
+        doubts=read_doubts(folder),
     )
 
 

@@ -18,6 +18,7 @@ from flatwater.metrics.jsonl import is_number, read_metrics
 from flatwater.printable import shown
 from flatwater.recipe import Recipe, recipe_of, rounds_of
 from flatwater.regular import open_regular
+from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder, recorded_rounds
 from flatwater.rundir.results import read_result
 
@@ -53,6 +54,8 @@ class RunLine:
     """Numbers of what it trained, where it has finished."""
     problem: str = ""
     """Why it is unreadable."""
+    doubt: str = ""
+    """Why it is not exact, so that a resume ends with other numbers; empty where it is bit for bit."""
 
 
 def list_runs(folder: Path) -> list[RunLine]:
@@ -182,6 +185,7 @@ def describe(folder: RunFolder) -> RunLine:
         tag=_tag(settings, folder),
         metrics={name: column[-1] for name, column in columns.items() if isfinite(column[-1])},
         result=result,
+        doubt=next(iter(read_doubts(folder)), ""),
     )
 
 
