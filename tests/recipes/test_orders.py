@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from flatwater.envs.trading.simulator import build_simulator, reset_, step_
 from flatwater.errors import ConfigError, DataError
 from flatwater.panel.locate import load_panel
 from flatwater.panel.panel import FEATURES, Panel, build_panel, first_days
+from flatwater.panel.traded import Traded
 from flatwater.recipes.erl.positions import read_positions
 from flatwater.recipes.erl.trader import Trader
 
@@ -175,10 +177,27 @@ def test_days_that_cannot_be_played_are_refused(
     assert said in str(refused.value)
 
 
+def split_ratios(close: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Prices as traded over adjusted ones, [T, K]: a few splits and dividends, known on days with a close alone."""
+    steps = np.where(rng.random(close.shape) < 0.05, rng.choice([0.5, 1 / 7, 3.0, 0.98], close.shape), 1.0)
+    ratios = 7 * steps.cumprod(0)
+    for day, k in np.argwhere(np.isnan(close)):
+        ratios[day, k] = ratios[day - 1, k] if day else 1.0
+    return ratios
+
+
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([None, 0.5]), st.booleans())
-def test_any_actions_on_any_prices_are_traded_alike(seed: int, share: float | None, gaps: bool) -> None:  # noqa: FBT001
-    """Random prices with holes, random coefficients and targets: day by day against the batched simulator."""
+@given(st.integers(0, 10_000), st.sampled_from([None, 0.5]), st.booleans(), st.booleans())
+def test_any_actions_on_any_prices_are_traded_alike(
+    seed: int,
+    share: float | None,
+    gaps: bool,  # noqa: FBT001
+    as_traded: bool,  # noqa: FBT001
+) -> None:
+    """Random prices with holes, random coefficients and targets: day by day against the batched simulator.
+
+    Where prices are ordered as they were traded, they are the same trades in prices and shares of their days.
+    """
     rng = np.random.default_rng(seed)
     days, count = 40, 4
     close = np.exp(rng.normal(0, 0.02, (days, count)).cumsum(0)) * 100
@@ -208,11 +227,18 @@ def test_any_actions_on_any_prices_are_traded_alike(seed: int, share: float | No
 
     positions: tuple[Position, ...] = ()
     cash, done = config.account.cash, []
+    adjusted = panel.feature("close")
+    ratios = split_ratios(adjusted, rng) if as_traded else np.ones((days, count))
     for day in range(days):
         past = build_market(first_days(panel, day + 1), torch.zeros(count, day + 1, 1), torch.device("cpu"))
-        evening = Evening(past, names, panel.dates[: day + 1], config)
+        known_so_far = Traded(adjusted[: day + 1] * ratios[: day + 1], adjusted[: day + 1], panel.investable)
+        evening = Evening(past, names, panel.dates[: day + 1], config, known_so_far if as_traded else None)
+        grown = ratios[day - 1] / ratios[day] if day else np.ones(count)  # a broker splits shares overnight
+        positions = tuple(replace(each, shares=each.shares * grown[names.index(each.instrument)]) for each in positions)
         sales, holdings = settle(evening, positions)
-        done += [(sale.instrument, sale.date, sale.price, sale.shares) for sale in sales]
+        for sale in sales:
+            ratio = ratios[day, names.index(sale.instrument)]
+            done.append((sale.instrument, sale.date, float(np.float32(sale.price / ratio)), sale.shares * ratio))
         orders = decide(evening, actions[day], sales, holdings, cash)
         positions, cash = orders.positions, orders.cash
     wanted = list(zip(*(known[name] for name in ("instrument", "exit_date", "exit_price", "shares")), strict=True))
@@ -388,3 +414,56 @@ def test_what_is_no_trader_has_no_orders(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["orders", str(tmp_path / "none"), "--prices", "x"]) == 2
     assert main(["orders", str(run.path), "--prices", "x", "--after", str(tmp_path / "held.txt")]) == 2
     assert "must end in .csv" in capsys.readouterr().err
+
+
+def split_file(panel: Panel, file: Path, ratio: float, *, both: bool = True, day: int = -3) -> None:
+    """A panel as a long file whose shares were split `ratio`:1 on that day: raw prices, and adjusted closes."""
+    days, names = panel.valid.shape[0], panel.instruments
+    frames = []
+    for n, name in enumerate(names):
+        factor = np.ones(days)
+        factor[:day] = ratio
+        prices = {each: panel.feature(each)[:, n].astype(float) for each in ("open", "high", "low", "close")}
+        raw = {each: column * factor for each, column in prices.items()} if both else prices
+        whole = {"symbol": [name] * days, "date": panel.dates} | raw
+        frames.append(pl.DataFrame(whole | ({"adj_close": prices["close"]} if both else {})))
+    pl.concat(frames).fill_nan(None).drop_nulls().write_parquet(file)
+
+
+def test_orders_are_in_prices_as_traded_where_the_file_has_both(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same decisions as on adjusted prices alone, in prices and shares that a broker takes."""
+    trader, panel = fw.load(runs["hindsight"]), load_panel(TINY["panel"])
+    split_file(panel, tmp_path / "both.parquet", 7.0)
+    split_file(panel, tmp_path / "adjusted.parquet", 7.0, both=False)
+    before = first_days(load_panel(str(tmp_path / "both.parquet")), len(panel.dates) - 5)
+    plain = first_days(load_panel(str(tmp_path / "adjusted.parquet")), len(panel.dates) - 5)
+    own, known = trader.orders(before), trader.orders(plain)
+    assert own.as_traded
+    assert not known.as_traded
+    assert (own.ranking, own.equity, own.cash) == (known.ranking, known.equity, known.cash)
+    assert own.purchase is not None
+    assert known.purchase is not None
+    for name, power in (("price", 7), ("target_price", 7), ("shares", 1 / 7)):
+        assert getattr(own.purchase, name) == pytest.approx(power * getattr(known.purchase, name), rel=1e-6)
+    # The day after the split: seven shares for one, which the user has written.
+    after = first_days(load_panel(str(tmp_path / "both.parquet")), len(panel.dates) - 1)
+    held_now = [replace(each, shares=7 * each.shares) for each in own.positions]
+    kept = trader.orders(after, held_now, own.cash)
+    assert kept.splits == (f"{own.purchase.instrument} (7:1)",) or kept.sales
+    wrong = [replace(own.positions[0], entry_price=known.purchase.price)]
+    with pytest.raises(DataError, match=r"Write the price as it was traded"):
+        trader.orders(after, wrong, own.cash)
+    run = str(runs["hindsight"])
+    assert main(["orders", run, "--prices", str(tmp_path / "adjusted.parquet")]) == 0
+    assert "give the closes as traded with --raw-prices FILE" in " ".join(capsys.readouterr().out.split())
+    raw = ["--raw-prices", str(tmp_path / "both.parquet")]
+    assert main(["orders", run, "--prices", str(tmp_path / "adjusted.parquet"), *raw]) == 0
+    assert "shares are as traded" in capsys.readouterr().out
+
+
+def test_raw_prices_must_know_the_newest_day(runs: dict[str, Path]) -> None:
+    panel = load_panel(TINY["panel"])
+    with pytest.raises(DataError, match=r"--raw-prices: S0 has no close on .*, the newest day"):
+        fw.load(runs["hindsight"]).orders(panel, raw_prices=first_days(panel, len(panel.dates) - 1))

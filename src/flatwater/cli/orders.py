@@ -39,6 +39,9 @@ class OrdersCommand(OfSomebody):
     positions: Path | None = None
     """CSV file of the positions that are held: instrument, entry_date, entry_price, target (percent above it) and
     shares, and a row `cash` with its amount under shares. Left out: nothing is held."""
+    raw_prices: str | None = None
+    """Closes as they were traded, where the prices are adjusted for splits and dividends and the file holds no others.
+    Prices, limits and shares are then those that a broker takes, and so are those of --positions."""
     cash: Annotated[float, Bounds(0, 1e15)] | None = None
     """The cash, if --positions has no such row. Left out where nothing is held: the cash of an episode's start."""
     after: Path | None = None
@@ -89,7 +92,8 @@ class OrdersCommand(OfSomebody):
         held = Held() if self.positions is None else read_positions(self.positions)
         trader = load_trader(self.run, "Orders")
         panel = trader.panel_of(load_panel(prices_of(self.run) if self.prices is None else self.prices))
-        orders = trader.orders(panel, held.positions, held.cash if self.cash is None else self.cash)
+        cash = held.cash if self.cash is None else self.cash
+        orders = trader.orders(panel, held.positions, cash, raw_prices=self.raw_prices)
         if not orders.ranking:
             return orders, ()
         return orders, trader.reasons(panel, orders, orders.ranking[0][0])[:REASONS]
@@ -183,6 +187,15 @@ def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
         lines.append(f"{_why_nothing(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")
     if orders.ranking:
         lines.append("coefficients: " + ", ".join(f"{name} {value:.2f}" for name, value in orders.ranking))
+    if orders.as_traded:
+        lines.append("Prices, limits and shares are as traded; the trader looks at adjusted prices.")
+    else:
+        lines.append(
+            "Prices, limits and shares are those of the file. If it is adjusted for splits or dividends, so are they: "
+            "give the closes as traded with --raw-prices FILE."
+        )
+    if orders.splits:
+        lines.append(f"Split since the purchase: {', '.join(orders.splits)}. Give the shares that are held now.")
     if reasons:
         parts = ", ".join(f"{reason.what} {reason.effect:+.3f}" for reason in reasons)
         lines.append(f"what moved {orders.ranking[0][0]}'s: {parts}")

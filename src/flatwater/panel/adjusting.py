@@ -15,10 +15,12 @@ NEAR, NEAR_SMALL = 0.08, 0.03
 """How far a move may be from such a ratio, in logarithms: the day's own move comes on top. 99 % of the days of 108 US
 shares moved less than 0.08. The second is for ratios below 2, which shares also reach by themselves."""
 SHOWN = 3
+RAW_CLOSE = "raw close"
+"""Column of closes before they are scaled. No feature can be called so, as it is no identifier."""
 
 
 def adjust(source: Path, table: pl.DataFrame, column: str, adjusted: pl.Series) -> pl.DataFrame:
-    """Scale the prices of each row by its adjusted close over its close.
+    """Scale the prices of each row by its adjusted close over its close, which is kept as `RAW_CLOSE`.
 
     Args:
         source: for messages.
@@ -39,7 +41,7 @@ def adjust(source: Path, table: pl.DataFrame, column: str, adjusted: pl.Series) 
         )
     factor = pl.col("adjusted") / pl.col("close")
     scaled = [(pl.col(price) * factor).alias(price) for price in ("open", "high", "low", "close")]
-    return table.with_columns(scaled).drop("adjusted")
+    return table.with_columns(*scaled, pl.col("close").alias(RAW_CLOSE)).drop("adjusted")
 
 
 def say_adjusted(source: Path, column: str, count: int = 1) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from flatwater.errors import DataError
-from flatwater.panel.adjusting import adjust, say_adjusted
+from flatwater.panel.adjusting import RAW_CLOSE, adjust, say_adjusted
 from flatwater.panel.checking import Prices
 from flatwater.panel.dates import DateOrder, parse_dates
 from flatwater.panel.naming import ADJUSTED, Layout, say_closes
@@ -48,7 +48,7 @@ def long_prices(
             *(parse_numbers(source, frame[name]).alias(name) for name in kept),
         ]
     )
-    if (adjusted := named.get(ADJUSTED)) is not None:
+    if (adjusted := named.get(ADJUSTED)) not in {None, named["close"]}:
         table = adjust(source, table, adjusted, parse_numbers(source, frame[adjusted]))
         say_adjusted(source, adjusted)
     return Prices(table, instruments, {(name, price): columns[price] for name in instruments for price in PRICES})
@@ -93,6 +93,8 @@ def wide_prices(
         )
         if (adjusted := columns.get((name, ADJUSTED))) is not None:
             part = adjust(source, part, adjusted, parse_numbers(source, frame[adjusted]))
+        elif any(price == ADJUSTED for _, price in columns):
+            part = part.with_columns(pl.col("close").alias(RAW_CLOSE))
         parts.append(part)
     if scaled := [column for (_, price), column in columns.items() if price == ADJUSTED]:
         say_adjusted(source, scaled[0], len(scaled))

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from flatwater.errors import DataError
-from flatwater.panel.adjusting import find_jumps, say_jumps, say_unused
+from flatwater.panel.adjusting import RAW_CLOSE, find_jumps, say_jumps, say_unused
 from flatwater.panel.checking import check_order, check_prices
 from flatwater.panel.dates import DateOrder
 from flatwater.panel.forms import long_prices, wide_prices
@@ -166,6 +166,16 @@ def _panel(
     write_indicators_(values)
     for name in origins:
         values[day, column, features.index(name)] = table[name].to_numpy()
+    raw = None
+    if RAW_CLOSE in table.columns:
+        raw = np.full(values.shape[:2], np.nan, dtype=np.float32)
+        raw[day, column] = table[RAW_CLOSE].to_numpy()
     return build_panel(
-        values=values, dates=dates, instruments=instruments, investable=investable, features=features, origins=origins
+        values=values,
+        dates=dates,
+        instruments=instruments,
+        investable=investable,
+        features=features,
+        origins=origins,
+        raw_close=raw,
     )

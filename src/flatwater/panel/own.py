@@ -8,6 +8,7 @@ import polars as pl
 
 from flatwater.errors import DataError
 from flatwater.imported import find_object, version_of
+from flatwater.panel.adjusting import RAW_CLOSE
 from flatwater.panel.features import OBSERVABLE
 from flatwater.panel.panel import FEATURES, PRICES
 
@@ -41,7 +42,7 @@ def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> t
         DataError: a function cannot be found, returns something else, or looks at later days.
     """
     origins = {name: f"column {name}" for name in kept_names(features)}
-    given = frame.drop("row").sort(_KEYS)
+    given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEYS)
     for where in (each for each in features if ":" in each):
         function, version = _find(where)
         found = _called(where, function, given)

@@ -44,6 +44,9 @@ class Panel:
     """Where own features come from, with the version of what computed them; those that replace one of the nine, too."""
     fingerprint: str
     """sha256 (hex) of values, dates, names and investable columns: equal for equal contents, however stored."""
+    raw_close: np.ndarray | None = None
+    """[T, N] float32: closes as they were traded, of a file that has adjusted ones beside them; NaN where missing. For
+    orders alone: nothing is learned from them, and they are not part of the fingerprint. None where there are none."""
 
     @property
     def calendar(self) -> Calendar:
@@ -74,6 +77,7 @@ def first_days(panel: Panel, days: int | None) -> Panel:
         values=values,
         valid=panel.valid[:days],
         dates=dates,
+        raw_close=None if panel.raw_close is None else panel.raw_close[:days],
         fingerprint=fingerprint(
             values=values,
             dates=dates,
@@ -96,7 +100,8 @@ def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: S
         raise DataError(f"the prices lack {_shortened(tuple(absent))}. They have: {_shortened(panel.instruments)}.")
     if panel.instruments == instruments and [instruments[n] for n in panel.investable] == [*investable]:
         return panel
-    values = panel.values[:, [columns[name] for name in instruments]]
+    order = [columns[name] for name in instruments]
+    values = panel.values[:, order]
     return build_panel(
         values=values,
         dates=panel.dates,
@@ -104,6 +109,7 @@ def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: S
         investable=investable,
         features=panel.features,
         origins=panel.origins,
+        raw_close=None if panel.raw_close is None else panel.raw_close[:, order],
     )
 
 
@@ -126,6 +132,7 @@ def build_panel(
     investable: Sequence[str] | None = None,
     features: tuple[str, ...] = FEATURES,
     origins: Mapping[str, str] = MappingProxyType({}),
+    raw_close: np.ndarray | None = None,
 ) -> Panel:
     """A panel around `values`, which is made read-only and not copied.
 
@@ -136,6 +143,7 @@ def build_panel(
         investable: names that may be traded, or patterns such as `ETF*`; None for all.
         features: the nine, and own ones behind them.
         origins: of own features.
+        raw_close: [T, N] float32, closes as they were traded where `values` are adjusted.
 
     Raises:
         DataError: names are repeated, `investable` is empty or has a name or pattern of no instrument.
@@ -145,7 +153,7 @@ def build_panel(
     close = values[:, :, FEATURES.index("close")]
     valid = np.isfinite(close)
     valid[:, columns] &= close[:, columns] > 0
-    for array in (values, valid, dates, columns):
+    for array in (values, valid, dates, columns, *(() if raw_close is None else (raw_close,))):
         array.setflags(write=False)
     return Panel(
         values=values,
@@ -155,6 +163,7 @@ def build_panel(
         investable=columns,
         features=features,
         origins=dict(origins),
+        raw_close=raw_close,
         fingerprint=fingerprint(values=values, dates=dates, instruments=names, investable=columns, features=features),
     )
 

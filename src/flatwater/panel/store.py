@@ -26,6 +26,9 @@ _LARGEST_HEADER = 16 << 20
 _ALIGNMENT = 64
 _CHUNK = 4 << 20
 _DTYPES = {"values": ("F32", "<f4"), "dates": ("I64", "<i8"), "investable": ("I64", "<i8"), "valid": ("BOOL", "|b1")}
+_OPTIONAL = {"raw_close": ("F32", "<f4")}
+"""Of panels with two kinds of prices."""
+_KINDS = _DTYPES | _OPTIONAL
 
 
 def save_panel(panel: Panel, path: Path) -> None:
@@ -35,6 +38,8 @@ def save_panel(panel: Panel, path: Path) -> None:
         DataError: the file cannot be written (no folder, no permission, disk full); nothing is left behind.
     """
     arrays = {"values": panel.values, "dates": panel.dates, "investable": panel.investable, "valid": panel.valid}
+    if panel.raw_close is not None:
+        arrays["raw_close"] = panel.raw_close
     header = _header(arrays, panel)
     try:
         place = path.resolve()
@@ -119,8 +124,8 @@ def open_panel(path: Path) -> Panel:
 
 
 def _blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
-    for name, (_, dtype) in _DTYPES.items():
-        array = arrays[name]
+    for name, array in arrays.items():
+        dtype = _KINDS[name][1]
         rows = max(1, _CHUNK // max(1, array[:1].nbytes))
         for at in range(0, len(array), rows):
             yield np.ascontiguousarray(array[at : at + rows], dtype=dtype).tobytes()
@@ -137,9 +142,10 @@ def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
         about["origins"] = json.dumps(dict(panel.origins))
     header: dict[str, Any] = {"__metadata__": about}
     at = 0
-    for name, (kind, dtype) in _DTYPES.items():
-        size = arrays[name].size * np.dtype(dtype).itemsize
-        header[name] = {"dtype": kind, "shape": list(arrays[name].shape), "data_offsets": [at, at + size]}
+    for name, array in arrays.items():
+        kind, dtype = _KINDS[name]
+        size = array.size * np.dtype(dtype).itemsize
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + size]}
         at += size
     about["sha256"] = _digest(header, _blocks(arrays))
     text = json.dumps(header).encode()
@@ -182,7 +188,7 @@ def _mapped(path: Path, header: dict[str, Any], start: int) -> Panel:
     def place(name: str) -> dict[str, Any]:
         described = header[name]
         shape, offset = tuple(described["shape"]), start + described["data_offsets"][0]
-        return {"dtype": _DTYPES[name][1], "mode": "r", "offset": offset, "shape": shape}
+        return {"dtype": _KINDS[name][1], "mode": "r", "offset": offset, "shape": shape}
 
     dates = np.array(np.memmap(path, **place("dates"))).astype("datetime64[D]")
     investable = np.array(np.memmap(path, **place("investable")))
@@ -197,4 +203,5 @@ def _mapped(path: Path, header: dict[str, Any], start: int) -> Panel:
         features=features,
         origins=json.loads(about.get("origins", "{}")),
         fingerprint=about["fingerprint"],
+        raw_close=np.memmap(path, **place("raw_close")) if "raw_close" in header else None,
     )

@@ -18,6 +18,7 @@ from flatwater.envs.trading.exits import target_prices
 from flatwater.envs.trading.market import Market
 from flatwater.errors import DataError
 from flatwater.panel.calendar import DAILY, calendar_of
+from flatwater.panel.traded import NEAR, SPLIT, Traded
 
 SHOWN = 5
 """Instruments whose coefficients are told, the largest first."""
@@ -34,11 +35,17 @@ class Evening:
     dates: np.ndarray[Any, Any]
     """Of its rows."""
     config: TradingConfig
+    traded: Traded | None = None
+    """Turns the market's prices into those that were traded; None where they are the same, or nobody knows."""
+
+    def ratio(self, row: int, instrument: int) -> float:
+        """Price as traded over the market's, of a day."""
+        return 1.0 if self.traded is None else self.traded.ratio(row, instrument)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """Shares that are held, and at what price they are to be sold."""
+    """Shares that are held, and at what price they are to be sold. Prices are as traded, where these are known."""
 
     instrument: str
     entry_date: str
@@ -47,11 +54,7 @@ class Position:
     target: float
     """Percent above the purchase price."""
     shares: float
-
-    @property
-    def target_price(self) -> float:
-        """At which it is sold, in the arithmetic of the simulator (float32)."""
-        return float(target_prices(torch.tensor([self.entry_price]), torch.tensor([self.target])))
+    """As they are held now: after a split these are more than were bought."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,8 @@ class Holding:
     position: Position
     price: float
     """The last close."""
+    gain: float
+    """Since the purchase, as a fraction; splits and dividends are no loss where the market's prices are adjusted."""
     target_price: float
     """A limit order to sell."""
     days_left: int
@@ -117,6 +122,10 @@ class Orders:
     """Cash and positions at the last closes, before today's costs."""
     unit: str = DAILY.unit
     """What a row of the prices is, in which holding times are counted: `day`, `week`, `month` ..."""
+    as_traded: bool = False
+    """Whether prices and shares are as traded; else they are those of the file, which may be adjusted."""
+    splits: tuple[str, ...] = ()
+    """Instruments that are held and were split since: their shares must be those after it."""
 
     @property
     def positions(self) -> tuple[Position, ...]:
@@ -170,11 +179,14 @@ def settle(evening: Evening, positions: Sequence[Position]) -> tuple[tuple[Sale,
 
 
 def _due(evening: Evening, position: Position, entry: int, column: int) -> Sale | Holding:
-    market, target = evening.market, position.target_price
+    # In the market's prices, and for the target in the arithmetic of the simulator (float32), as that sells by them.
+    market, bought = evening.market, _entry_price(evening, position, entry, column)
+    target = float(target_prices(torch.tensor([bought]), torch.tensor([position.target])))
     today, due = len(market.close) - 1, entry + evening.config.trade.hold_days
 
     def sold(row: int, price: float, reason: str) -> Sale:
         date = str(evening.dates[row])
+        price *= evening.ratio(row, column)
         return Sale(instrument=position.instrument, date=date, price=price, shares=position.shares, reason=reason)
 
     met = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
@@ -182,8 +194,45 @@ def _due(evening: Evening, position: Position, entry: int, column: int) -> Sale 
         return sold(entry + 1 + int(met[0]), target, "target")
     if due <= today:
         return sold(due, float(market.mark[due, column]), "held")
-    price = float(market.mark[today, column])
-    return Holding(position=position, price=price, target_price=target, days_left=due - today)
+    price, ratio = float(market.mark[today, column]), evening.ratio(today, column)
+    return Holding(
+        position=position,
+        price=price * ratio,
+        gain=price / bought - 1,
+        target_price=target * ratio,
+        days_left=due - today,
+    )
+
+
+def _entry_price(evening: Evening, position: Position, entry: int, column: int) -> float:
+    """Of a position, in the market's prices.
+
+    Raises:
+        DataError: it cannot have been paid on that day.
+    """
+    ratio, paid = evening.ratio(entry, column), position.entry_price
+    known = float(evening.market.mark[entry, column]) * ratio
+    if evening.traded is not None and known > 0 and not 1 / NEAR < paid / known < NEAR:
+        raise DataError(
+            f"{position.instrument} is held since {position.entry_date} at {paid:g}, and its close on that day was "
+            f"{known:g}. Write the price as it was traded, before adjustments, and the shares as they are held now."
+        )
+    return paid / ratio
+
+
+def splits_since(evening: Evening, positions: Sequence[Position]) -> tuple[str, ...]:
+    """Those of the positions' instruments that were split since the purchase, such as `AAPL (7:1)`."""
+    rows = {str(date): row for row, date in enumerate(evening.dates)}
+    found = []
+    for position in positions:
+        column = evening.names.index(position.instrument)
+        now = evening.ratio(len(evening.dates) - 1, column)
+        ratio = evening.ratio(rows[position.entry_date], column) / now
+        if not 1 / SPLIT < ratio < SPLIT:
+            found.append(
+                f"{position.instrument} ({ratio:.3g}:1)" if ratio > 1 else f"{position.instrument} (1:{1 / ratio:.3g})"
+            )
+    return tuple(found)
 
 
 def decide(
@@ -213,21 +262,23 @@ def decide(
         cash=cash,
         equity=equity,
         unit=calendar_of(evening.dates).unit,
+        as_traded=evening.traded is not None,
+        splits=splits_since(evening, [each.position for each in holdings]),
     )
 
 
 def _purchase(evening: Evening, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:
     account, trade = evening.config.account, evening.config.trade
-    price = evening.market.close[-1, column]
+    price, ratio = evening.market.close[-1, column], evening.ratio(len(evening.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
     spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(evening.names)), cash)
     return Purchase(
         instrument=evening.names[column],
-        price=float(price),
-        shares=spent / account.purchase_factor / float(price),
+        price=float(price) * ratio,
+        shares=spent / account.purchase_factor / (float(price) * ratio),
         share=spent / equity,
         coefficient=float(action[0].clamp(0, trade.coefficient_max)),
         target=float(target),
-        target_price=float(target_prices(price[None], target[None])),
+        target_price=float(target_prices(price[None], target[None])) * ratio,
         hold_days=trade.hold_days,
     )

@@ -24,6 +24,7 @@ from flatwater.panel.features import find_features, observed
 from flatwater.panel.locate import load_panel
 from flatwater.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, statistics
 from flatwater.panel.panel import Panel, choose_instruments
+from flatwater.panel.traded import traded_of, with_raw_closes
 from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, note_look, play_backtest
 from flatwater.recipes.erl.occlusion import Look
 from flatwater.recipes.erl.run import ErlRun
@@ -207,6 +208,8 @@ class Trader:
         prices: Path | str | Panel,
         positions: Sequence[Position] = (),
         cash: float | None = None,
+        *,
+        raw_prices: Path | str | Panel | None = None,
     ) -> Orders:
         """What to sell and to buy after the newest day of `prices`.
 
@@ -214,6 +217,8 @@ class Trader:
             prices: as of `--panel`: daily prices of every column that the trader was trained on, up to and with the
                 day. They should reach back as far as those of training, since indicators remember.
             positions: held before the day, as `Orders.positions` of the day before.
+            raw_prices: closes as they were traded, where `prices` are adjusted and do not hold both; the orders are
+                then in these, and so are positions.
             cash: that is not in positions. Left out where nothing is held: the money that an episode begins with.
 
         Raises:
@@ -226,8 +231,11 @@ class Trader:
         if not 0 <= money < float("inf"):
             raise ConfigError(f"cash = {cash}: must be 0 or more")
         panel = self.panel_of(prices)
+        if raw_prices is not None:
+            given = raw_prices if isinstance(raw_prices, Panel) else load_panel(str(raw_prices))
+            panel = with_raw_closes(panel, given)
         observations, market = self.market_of(panel)
-        evening = Evening(market, self.investable, panel.dates, self.config)
+        evening = Evening(market, self.investable, panel.dates, self.config, traded_of(panel))
         sales, holdings = settle(evening, positions)
         action = self._act(self._window(observations)[None], self._account(holdings))[0]
         return decide(evening, action, sales, holdings, money)
@@ -307,7 +315,7 @@ class Trader:
             return None
         block, hold = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS), self.config.trade.hold_days
         for each in holdings:
-            passed, gain = (hold - each.days_left) / hold, each.price / each.position.entry_price - 1
+            passed, gain = (hold - each.days_left) / hold, each.gain
             block[0, 0, self.investable.index(each.position.instrument)] = torch.tensor([1.0, passed, gain])
         return block
 
