@@ -120,7 +120,7 @@ def test_no_message_and_no_fault_report_repeats_a_secret(
     monkeypatch.chdir(tmp_path)
     for words in (
         ["runs", "s3://AKIA:hunter2@bucket/x?"],
-        ["train", "erl", "--password", "hunter2"],
+        ["x --key hunter2"],
         ["--token=hunter2"],
     ):
         assert main(words) == 2

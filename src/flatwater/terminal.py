@@ -5,13 +5,12 @@ progress bar or a message they stand: `[1]` may be a folder's name, and `\x1b]0;
 """
 
 import io
-import os
 import re
 import sys
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -21,6 +20,7 @@ from rich.text import Text
 from flatwater.masking import masked
 from flatwater.printable import printable
 from flatwater.progress import Ticker, is_due, watched
+from flatwater.streams import fill_closed, lasting
 from flatwater.units import format_duration
 
 WIDTH = 100
@@ -37,6 +37,10 @@ class Terminal(Console):
         """Segments as rich makes them; the orders among them that are not rich's own become visible."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to who called; rich would end the process with 1."""
+        raise  # noqa: PLE0704  (rich calls it where it has caught the error)
 
     def status(self, status: RenderableType, **settings: Any) -> Status:  # noqa: ANN401  (same)
         """A line that moves while something is done; see `Working`."""
@@ -97,12 +101,16 @@ def _text(status: RenderableType) -> RenderableType:
 
 
 def terminal(*, errors: bool = False) -> Terminal:
-    """A console of at most 100 columns; of exactly 100 where the output is no terminal."""
-    return _of_width(Terminal(stderr=errors))
+    """A console of at most 100 columns; of exactly 100 where the output is no terminal.
+
+    Results are what a command is for: where stdout takes none, it fails. What is said beside them on stderr is not.
+    """
+    return lasting_terminal(errors=True) if errors else _of_width(Terminal())
 
 
 def lasting_terminal(*, errors: bool = False) -> Terminal:
     """The console of what must go on when nobody reads it any more: of training, and of what is said at its end."""
+    fill_closed()
     return _of_width(Terminal(file=lasting(sys.stderr if errors else sys.stdout)))
 
 
@@ -136,58 +144,3 @@ class PrintableStream(io.TextIOBase):
     def isatty(self) -> bool:
         """Whether colours are wanted."""
         return self._stream.isatty()
-
-
-def lasting(stream: TextIO) -> TextIO:
-    """The stream, for a console that must not fail."""
-    return cast("TextIO", Lasting(stream))  # what a console uses of a stream
-
-
-class Lasting:
-    """Prints to a stream until that fails, and to nowhere from then on.
-
-    A terminal that was closed answers EIO, a pipe whose reader has gone EPIPE, a log file on a full disk ENOSPC. What
-    a run says is in its folder as well.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        """Print to `stream`."""
-        self._stream = stream
-
-    @property
-    def encoding(self) -> str:
-        """Of the stream."""
-        return self._stream.encoding
-
-    def isatty(self) -> bool:
-        """Whether a terminal shows it."""
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        """The stream's descriptor."""
-        return self._stream.fileno()
-
-    def write(self, text: str) -> int:
-        """Print, where that is possible."""
-        try:
-            return self._stream.write(text)
-        except OSError:
-            self._leave()
-        except RuntimeError:  # a handler prints while a signal interrupts a print: the buffer is not to be re-entered
-            pass
-        return len(text)
-
-    def flush(self) -> None:
-        """Have what was printed shown, where that is possible."""
-        try:
-            self._stream.flush()
-        except OSError:
-            self._leave()
-        except RuntimeError:  # as in `write`
-            pass
-
-    def _leave(self) -> None:
-        """Let the descriptor lead nowhere, for what waits in the stream's buffer as well, which is tried once more."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)

@@ -1,7 +1,6 @@
 """The entry point: finds the command, reads its options, and turns errors a user can meet into one message."""
 
 import errno
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -15,7 +14,8 @@ from flatwater.masking import masked
 from flatwater.printable import shown
 from flatwater.recipe import RECIPES, find_recipe, recipe_in
 from flatwater.runs.signals import SIGNALLED, Terminated, end_on_signals
-from flatwater.terminal import Terminal, lasting
+from flatwater.streams import complaints, fill_closed, lasting, output_error, own_output
+from flatwater.terminal import Terminal
 
 INTERRUPTED = 130
 NO_READER = 141
@@ -86,12 +86,29 @@ MACHINE = frozenset(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    errors = Terminal(file=lasting(sys.stderr))
+    fill_closed()
+    errors = Terminal(file=lasting(complaints()))
+    with own_output():
+        try:
+            code = called(words, errors)
+        except Exception as fault:  # noqa: BLE001  (the edge of the process)
+            refused = output_error(fault)
+            code = last_resort(errors, fault, words) if refused is None else say_unprinted(errors, refused)
+        except SystemExit as ended:  # tyro has printed help, or what is wrong
+            refused = output_error()
+            if refused is None or ended.code:
+                raise
+            return say_unprinted(errors, refused)
+        refused = output_error()
+    return code if refused is None or code else say_unprinted(errors, refused)
+
+
+def called(words: Sequence[str], errors: Terminal) -> int:
+    """Run the command, and say why it cannot go on. Returns the exit code."""
     try:
         check_words(words)
         with end_on_signals():
-            code = dispatch(words, errors)
-        sys.stdout.flush()
+            return dispatch(words, errors)
     except FlatwaterError as error:
         complain(errors, str(error))
         return error.exit_code
@@ -101,12 +118,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         complain(errors, "interrupted", label="")
         return INTERRUPTED
-    except BrokenPipeError:  # `flatwater ... | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say_unprinted(errors: Terminal, refused: OSError) -> int:
+    """Say that stdout took no more. Returns the exit code."""
+    if isinstance(refused, BrokenPipeError):  # `flatwater ... | head`: the reader has seen enough
         return NO_READER
-    except Exception as fault:  # noqa: BLE001  (the edge of the process)
-        return last_resort(errors, fault, words)
-    return code
+    complain(errors, f"stdout: {refused.strerror}. What should be printed is not. Give it another place.")
+    return FlatwaterError.exit_code
 
 
 def check_words(words: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ import inspect
 import os
 import re
 import shutil
-import sys
 import textwrap
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -26,9 +25,12 @@ from tyro.constructors import (
 from flatwater.config.bounds import bounds_of, check_values
 from flatwater.config.declare import field_docs
 from flatwater.printable import shown
+from flatwater.streams import complaints
 from flatwater.terminal import WIDTH, PrintableStream
 
 C = TypeVar("C")
+NARROWEST = 40
+"""Columns: help is printed as for a terminal of so many, where it has fewer."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -55,8 +57,8 @@ def read_options(
     # A setting that a file turned on must have a flag that turns it off; a command has no file.
     pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)
     with (
-        contextlib.redirect_stderr(PrintableStream(sys.stderr)),
-        _colours(),
+        contextlib.redirect_stderr(PrintableStream(complaints())),
+        _terminal_of_tyro(),
     ):  # tyro repeats words that it does not know
         read = tyro.cli(
             interface,
@@ -72,16 +74,23 @@ def read_options(
 
 
 @contextlib.contextmanager
-def _colours() -> Iterator[None]:
-    """Heed NO_COLOR (no-color.org), of which tyro knows nothing: it asks for a dumb terminal alone."""
-    before = os.environ.get("TERM")
-    if os.environ.get("NO_COLOR") and before is not None:
+def _terminal_of_tyro() -> Iterator[None]:
+    """Tell tyro, which asks the environment, of a terminal that it can print to.
+
+    It knows nothing of NO_COLOR (no-color.org), only of dumb terminals; and in a column or two it never ends.
+    """
+    before = {name: os.environ.get(name) for name in ("TERM", "COLUMNS")}
+    if os.environ.get("NO_COLOR") and before["TERM"] is not None:
         os.environ["TERM"] = "dumb"
+    os.environ["COLUMNS"] = str(max(NARROWEST, shutil.get_terminal_size().columns))
     try:
         yield
     finally:
-        if before is not None:
-            os.environ["TERM"] = before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _wrapped(text: str) -> str:

@@ -19,7 +19,7 @@ from rich.text import Text
 from flatwater.errors import FlatwaterError
 from flatwater.metrics.jsonl import plain
 from flatwater.printable import printable
-from flatwater.terminal import lasting
+from flatwater.streams import lasting
 
 Kind = Literal["start", "round", "alarm", "finding", "saved", "signal", "budget", "note", "end", "failure"]
 KIND_WIDTH = 7

@@ -22,7 +22,8 @@ from flatwater.imported import GIVEN, trusting
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import checked_plan
 from flatwater.runs.session import resume, start
-from flatwater.terminal import WIDTH, Terminal, lasting
+from flatwater.streams import lasting
+from flatwater.terminal import WIDTH, Terminal
 
 _PDEATHSIG = 1
 """Number of prctl's option (sys/prctl.h)."""
