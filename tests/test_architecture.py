@@ -167,6 +167,55 @@ MAY_CATCH_ALL = {
 }
 """`module::function` -> the process or thread edge where it stands."""
 
+OPENING = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
+MAY_OPEN = {
+    **dict.fromkeys(
+        (
+            "regular.py::_opened",
+            "storage/folders.py::open_below",
+            "storage/directory.py::open_at_once",
+            "storage/output.py::_held",
+            "runs/begun.py::_folder",
+            "runs/begun.py::note_begun",
+            "rundir/layout.py::locked",
+        ),
+        "the homes of opening: regular files only, folders by descriptor, no link where others write",
+    ),
+    **dict.fromkeys(
+        (
+            "storage/directory.py::_write_through",
+            "storage/directory.py::_sync",
+            "storage/directory.py::_is_abandoned",
+        ),
+        "a file that is made there, under a name that nobody has",
+    ),
+    **dict.fromkeys(
+        ("streams.py::__init__", "streams.py::fill_closed", "streams.py::lead_nowhere"), "/dev/null, for streams"
+    ),
+    **dict.fromkeys(("storage/claims.py::_boot", "storage/claims.py::process_start"), "/proc"),
+    **dict.fromkeys(("reports/chart.py::asset", "panel/locate.py::name_in_cache"), "a package's own file"),
+    "runs/trackers.py::opened": "opens no file",
+}
+"""`module::function` -> why it may open a file itself; all else goes through `regular.py` and `storage/`."""
+WRITING = {
+    "write_object",
+    "replace_whole",
+    "open",
+    "write_text",
+    "write_bytes",
+    "savefig",
+    "write_csv",
+    "write_parquet",
+}
+NAMES_FILES = ("cli", "api.py", "comparisons", "recipes/erl/positions.py", "runs/portable.py")
+"""What takes names of files to write from users."""
+MAY_WRITE = {
+    "cli/study.py::write_pages": "report.html and study.png in the study's own folder",
+    "cli/watch.py::_kept": "last.json, which no user names",
+    "cli/orders.py::_csv": "to stdout",
+}
+"""`module::function` -> why it writes otherwise than by `storage/output.py`."""
+
 ASSERTING = ("assert_", "check_", "raises", "warns", "fail")
 
 
@@ -300,6 +349,30 @@ def test_exceptions_are_caught_by_name() -> None:
                 if not caught or {"Exception", "BaseException"} & {*caught}:
                     broad.add(place(path, node))
     assert broad == set(MAY_CATCH_ALL)
+
+
+def opens(called: str) -> bool:
+    """Whether it opens a file: `open`, and methods of that name of whatever but a store, a stream, a screen."""
+    return called.rsplit(".", 1)[-1] in OPENING and not called.startswith(("self.", "watched."))
+
+
+def test_files_are_opened_in_one_way() -> None:
+    """A pipe waits for ever, a device never ends, a link in a folder of somebody else's leads where they want."""
+    paths = [path for path in SOURCE.rglob("*.py") if name(path).split("/")[0] != "memory"]
+    found = {place(path, call) for path in paths for call, called in calls(tree(path)) if opens(called)}
+    assert found <= set(MAY_OPEN)
+
+
+def test_what_a_user_names_is_written_in_one_way() -> None:
+    """Or else an option that is mistyped replaces a configuration by a page."""
+    paths = [path for path in SOURCE.rglob("*.py") if name(path).startswith(NAMES_FILES)]
+    found = {
+        place(path, call)
+        for path in paths
+        for call, called in calls(tree(path))
+        if called.rsplit(".", 1)[-1] in WRITING
+    }
+    assert found <= set(MAY_WRITE)
 
 
 def test_attributes_are_declared_not_probed() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.regular import open_regular, read_regular
+from flatwater.regular import append_regular, open_regular, read_regular
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "socket"])
@@ -36,3 +36,23 @@ def test_a_file_is_read_whole_or_refused(tmp_path: Path) -> None:
         read_regular(path, most=9)
     with pytest.raises(OSError, match="NUL"):
         read_regular(Path("a\0b"))
+
+
+def test_a_link_is_followed_only_where_the_user_named_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("file")
+    assert read_regular(tmp_path / "link") == b"content"
+    for opens in (lambda path: open_regular(path, follow=False), append_regular):
+        with pytest.raises(OSError, match="it is a link"):
+            opens(tmp_path / "link")
+
+
+def test_a_file_is_appended_to_and_made_where_it_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for _ in range(2):
+        with append_regular(path) as file:
+            file.write(b"line\n")
+    assert path.read_bytes() == b"line\n" * 2
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is a pipe"):
+        append_regular(tmp_path / "pipe")

@@ -44,7 +44,7 @@ from flatwater.runs.session import Outcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start as start_run
 from flatwater.runs.trust import load_settings
-from flatwater.storage.directory import write_object
+from flatwater.storage.output import PAGE, check_output, replace_output
 from flatwater.terminal import lasting_terminal, silent_terminal
 
 draw_run = later("flatwater.reports.picture:draw_run")
@@ -94,7 +94,9 @@ class TrainedRun:
     def report(self, out: Path | str | None = None) -> Path:
         """Write the run as one web page; `report.html` in its folder where nothing else is named."""
         written = self.path / "report.html" if out is None else Path(out)
-        write_object(written, page(read_run(self.path)).encode(errors="replace"))
+        beside = self.path / "report.html"
+        check_output("out =", written, PAGE, beside=beside)
+        replace_output(written, page(read_run(self.path)).encode(errors="replace"), PAGE, beside=beside)
         return written
 
     def _repr_html_(self) -> str:
@@ -203,9 +205,11 @@ def compare(*runs: TrainedRun | Path | str, page: Path | str | None = None) -> d
     Raises:
         FlatwaterError: they are too few or too many, one cannot be read, or the page cannot be written.
     """
+    if page is not None:
+        check_output("page =", Path(page), PAGE)
     found = read_named([str(run.path if isinstance(run, TrainedRun) else run) for run in runs], lambda _: None)
     if page is not None:
-        write_object(Path(page), comparison_page(found, datetime.now().astimezone()).encode(errors="replace"))
+        replace_output(Path(page), comparison_page(found, datetime.now().astimezone()).encode(errors="replace"), PAGE)
     return as_json(found)
 
 

@@ -6,7 +6,7 @@ A pipe waits for a writer that never comes, and a device such as /dev/zero never
 import errno
 import os
 import stat
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from pathlib import Path
 
 from flatwater.units import format_bytes
@@ -30,30 +30,70 @@ def irregular(mode: int) -> str:
     return next((name for holds, name in _KINDS if holds(mode)), "")
 
 
-def open_regular(path: Path) -> BufferedReader:
+def file_exists(path: str) -> bool:
+    """Whether a user's word names something that is there; `~` stands for a home."""
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):  # too long a name, an unknown user, a NUL character
+        return False
+
+
+def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
     """The file, opened for reading.
+
+    Args:
+        path: of the file.
+        follow: a link that has its name. Not in folders that others may have filled: a link there leads to what they
+            want to be read, sent or appended to.
 
     Raises:
         OSError: it is missing, unreadable, or something else than a regular file, which `strerror` says.
     """
+    return BufferedReader(open_unbuffered(path, follow=follow))
+
+
+def open_unbuffered(path: Path, *, follow: bool = True) -> FileIO:
+    """The same, for who reads it in large pieces."""
+    return FileIO(_opened(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb")
+
+
+def append_regular(path: Path, *, within: int | None = None) -> FileIO:
+    """The file, opened to append to and to read, without a buffer; made where it is not there. Follows no link.
+
+    Args:
+        path: of the file.
+        within: a descriptor of the folder in which the path begins; None for the working folder.
+
+    Raises:
+        OSError: it cannot be opened, or is something else than a regular file, which `strerror` says.
+    """
+    return FileIO(_opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, within), "ab+")
+
+
+def _opened(path: Path, flags: int, within: int | None = None) -> int:
+    """A descriptor of a regular file. Nothing is waited for: a pipe's reader or writer may never come."""
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "its name holds a NUL character", str(path))
-    # Without waiting: opening a pipe waits for its writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=within)
+    except OSError as fault:
+        if fault.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise OSError(errno.ELOOP, "it is a link, and links are not followed here", str(path)) from fault
+        raise
     kind = irregular(os.fstat(descriptor).st_mode)
     if kind:
         os.close(descriptor)
         raise OSError(errno.EINVAL, f"it is {kind}, no file", str(path))
-    return os.fdopen(descriptor, "rb")
+    return descriptor
 
 
-def read_regular(path: Path, most: int = TEXT_BYTES) -> bytes:
+def read_regular(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> bytes:
     """The whole file.
 
     Raises:
         OSError: it cannot be opened, see `open_regular`, or has more than `most` bytes.
     """
-    with open_regular(path) as file:
+    with open_regular(path, follow=follow) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {format_bytes(most)}", str(path))

@@ -45,7 +45,7 @@ def test_where_the_folder_is_closed_the_temporary_one_takes_it(
 ) -> None:
     Path(".flatwater").touch()
     assert failing(KeyError("x"), monkeypatch) == 70
-    assert len(list(Path("temporary").glob("fault-*.txt"))) == 1
+    assert len(list(Path("temporary").glob("flatwater-*/fault-*.txt"))) == 1
     Path("temporary").rename("gone")
     Path("temporary").touch()
     assert failing(KeyError("x"), monkeypatch) == 70

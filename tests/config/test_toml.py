@@ -1,5 +1,8 @@
 """Configurations survive the trip through a file, and a file that cannot be used is refused with all that helps."""
 
+import bz2
+import gzip
+import lzma
 from dataclasses import field
 from pathlib import Path
 from typing import Literal
@@ -9,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.config.declare import config
-from flatwater.config.toml import dumps_config, from_mapping, load_config, to_mapping
+from flatwater.config.toml import dumps_config, from_mapping, load_config, read_toml, to_mapping
 from flatwater.errors import ConfigError, require
 
 
@@ -203,3 +206,27 @@ def test_inherited_fields_keep_their_documentation() -> None:
 def test_a_class_without_source_is_dumped_without_comments() -> None:
     made = config(type("Made", (), {"__annotations__": {"rounds": int}, "rounds": 3, "__doc__": "Made in a session."}))
     assert dumps_config(made()) == "rounds = 3\n"
+
+
+def test_a_file_of_a_windows_editor_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(b"\xef\xbb\xbfseed = 3\r\n")
+    assert read_toml(path) == {"seed": 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("seed = 3".encode("utf-16"), "UTF-16"),
+        ("seed = 3".encode("utf-16-be"), "UTF-8|TOML"),
+        (gzip.compress(b"seed = 3"), "gunzip"),
+        (b"PK\x03\x04rest", "zip archive"),
+        (lzma.compress(b"seed = 3"), "unxz"),
+        (bz2.compress(b"seed = 3"), "bunzip2"),
+    ],
+)
+def test_what_is_no_text_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        read_toml(path)

@@ -1,6 +1,7 @@
 """Orders: played day by day they are the trades of the simulator, and what cannot be used is refused in words."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from flatwater.errors import ConfigError, DataError
 from flatwater.panel.locate import load_panel
 from flatwater.panel.panel import FEATURES, Panel, build_panel, first_days
 from flatwater.panel.traded import Traded
-from flatwater.recipes.erl.positions import read_positions
+from flatwater.recipes.erl.positions import as_cell, from_cell, read_positions, write_positions
 from flatwater.recipes.erl.trader import Trader
 
 TINY: dict[str, Any] = {
@@ -338,6 +339,28 @@ def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str
     with pytest.raises(DataError) as refused:
         read_positions(file)
     assert said in str(refused.value)
+
+
+@given(st.text("=+-@'\t A1", max_size=6))
+def test_no_cell_is_a_formula_and_each_reads_back(name: str) -> None:
+    cell = as_cell(name)
+    assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert from_cell(cell) == name
+
+
+def test_names_of_all_kinds_are_written_to_a_file_and_read_back(tmp_path: Path) -> None:
+    names = ["=cmd|' /C calc'!A0", "+1", "-x", "@SUM(1)", "'=x", "AAPL", "a,b", 'a"b']
+    held = [Position(instrument=n, entry_date="2024-01-31", entry_price=1, target=2, shares=3) for n in names]
+    write_positions(tmp_path / "held.csv", held, 5.0)
+    assert [each.instrument for each in read_positions(tmp_path / "held.csv").positions] == names
+    assert "\n=" not in (tmp_path / "held.csv").read_text()
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "pipe", "."])
+def test_positions_that_never_end_or_begin_are_refused(file: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="no file"):
+        read_positions(tmp_path / file)
 
 
 ALONE = """

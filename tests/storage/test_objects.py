@@ -14,7 +14,7 @@ from object_store import ObjectStore
 from flatwater.errors import ConfigError
 from flatwater.storage.credentials import settings_of
 from flatwater.storage.faults import OddNameError, OversizeError, StoreError
-from flatwater.storage.objects import RANGE, Objects, is_url, open_objects
+from flatwater.storage.objects import RANGE, Objects, check_url, is_url, open_objects
 from flatwater.storage.sending import BUFFER_BYTES, PART, SendBuffer, send_file
 
 LARGE = 50_000_000
@@ -276,3 +276,33 @@ def test_a_list_is_read_where_a_loop_runs_already_as_in_a_notebook(bucket: str) 
         return [entry.name for entry in objects.entries()]
 
     assert asyncio.run(cell()) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("file://", "names no folder"),
+        ("file:///", "names no folder"),
+        ("file:////", "names no folder"),
+        ("file://%2f", "begins with a slash"),
+        ("file://relative/x", "begins with a slash, as in file:///relative"),
+        ("file:///a/../../etc", "leads elsewhere"),
+        ("file:///a/%2e%2e/etc", "leads elsewhere"),
+        ("file:///a%00b", "characters"),
+        ("file:///a\nb", "characters"),
+        ("s3://", "names no bucket"),
+        ("s3:///path", "names no bucket"),
+        ("gs://", "names no bucket"),
+        ("s3://b?x=1", "behind"),
+        ("s3://b?", "behind"),
+        ("ftp://b/x", "scheme"),
+        ("http://[", "is no place"),
+        ("s3://AKIA:hunter2/x@bucket/run", "no key may stand in it"),
+        ("s3://AKIA:hunter2@bucket/run", "no key may stand in it"),
+    ],
+)
+def test_what_names_no_place_is_refused_with_the_reason(url: str, said: str) -> None:
+    for refuses in (check_url, open_objects):
+        with pytest.raises(ConfigError, match=said) as wrong:
+            refuses(url)
+        assert "hunter2" not in str(wrong.value)

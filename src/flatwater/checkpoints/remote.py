@@ -22,6 +22,7 @@ from flatwater.checkpoints.manifest import (
     shard_path,
 )
 from flatwater.errors import CheckpointError
+from flatwater.regular import read_regular
 from flatwater.storage.directory import write_object
 from flatwater.storage.faults import OversizeError, StoreError
 from flatwater.storage.objects import Entry, Objects
@@ -159,7 +160,7 @@ def send_manifest(objects: Objects, manifest: Manifest) -> None:
     A manifest of that name is there already where a run was resumed from an earlier checkpoint: then it says the same,
     but for the time, or it is replaced, as this process is the only writer.
     """
-    name, content = manifest_name(manifest), manifest.file.read_bytes()
+    name, content = manifest_name(manifest), read_regular(manifest.file, follow=False)
     if objects.create(name, content):
         return
     found = read_remote(objects, name)

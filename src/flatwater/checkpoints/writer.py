@@ -25,6 +25,7 @@ from flatwater.checkpoints.manifest import (
 from flatwater.checkpoints.payload import Payload, payload, raw, scalar_kind
 from flatwater.checkpoints.shards import header, pack
 from flatwater.errors import RunError
+from flatwater.regular import open_regular
 from flatwater.state.tree import Leaf, Scalar, leaves
 from flatwater.storage.directory import PIECE, Piece, telling, write_object
 
@@ -138,7 +139,7 @@ def _is_there(path: Path, content: Iterable[Piece]) -> bool:
     if not path.is_file():
         return False
     room = memoryview(bytearray(PIECE))
-    with telling(path), path.open("rb") as file:
+    with telling(path), open_regular(path, follow=False) as file:
         for blob in content:
             view = memoryview(blob)
             for at in range(0, len(view), PIECE):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from flatwater.cli.output_file import Written, check_output, write_output
+from flatwater.storage.output import PAGE, Written, check_output, write_output
 
 if TYPE_CHECKING:
     from flatwater.comparisons.side_by_side import Compared, Rows
@@ -41,7 +41,7 @@ class Compare:
 
         check_named(self.runs)
         if self.page is not None:
-            check_output("--page", self.page, ".html")
+            check_output("--page", self.page, PAGE)
         errors = terminal(errors=True)
         runs = read_named(self.runs, errors.print)
         written = None if self.page is None else write_page(runs, self.page)
@@ -60,7 +60,7 @@ def write_page(runs: "Sequence[Compared]", page: Path) -> Written:
 
     from flatwater.comparisons.page import comparison_page
 
-    return write_output(page, comparison_page(runs, datetime.now().astimezone()).encode(errors="replace"))
+    return write_output(page, comparison_page(runs, datetime.now().astimezone()).encode(errors="replace"), PAGE)
 
 
 def show(runs: "Sequence[Compared]", console: Any) -> None:  # noqa: ANN401  (rich's console)

@@ -143,14 +143,14 @@ class Export(OfSomebody):
     def __call__(self) -> int:
         """Load, export, compare."""
         from flatwater.api import export
-        from flatwater.cli.output_file import check_output
         from flatwater.errors import ConfigError
         from flatwater.runs.portable import FORMS
+        from flatwater.storage.output import POLICIES, check_output
         from flatwater.terminal import say, terminal
 
         if self.to.suffix not in FORMS:
             raise ConfigError(f"--to {self.to}: the name must end in {' or '.join(FORMS)}. Name such a file.")
-        check_output("--to", self.to)
+        check_output("--to", self.to, POLICIES[self.to.suffix])
         with terminal(errors=True).status("reading the run and exporting what it has trained …"):
             difference = export(self.run, self.to)
         say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")

@@ -3,15 +3,14 @@
 import os
 import platform
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
 
 from flatwater import __version__
-from flatwater.cli.output_file import KEPT
 from flatwater.imported import Place
 from flatwater.masking import masked, masked_words
+from flatwater.storage.output import keep
 
 FAULT_EXIT = 70
 """EX_SOFTWARE of sysexits.h."""
@@ -45,12 +44,7 @@ def _written(fault: BaseException, words: list[str], what: str) -> str:
 
 def _kept(text: str) -> Path | None:
     name = f"fault-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    for folder in (KEPT, Path(tempfile.gettempdir())):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
-        except OSError:
-            continue
-        return (folder / name).absolute()
-    sys.stderr.write(text)
-    return None
+    place = keep(name, text.encode(errors="backslashreplace"))
+    if place is None:
+        sys.stderr.write(text)
+    return None if place is None else place.absolute()

@@ -49,22 +49,23 @@ class OrdersCommand(OfSomebody):
     json: bool = False
     """Print one JSON object instead of tables."""
     csv: bool = False
-    """Print a row for each order as CSV instead: order, instrument, shares, price, limit, days, date, reason."""
+    """Print a row for each order as CSV instead: order, instrument, shares, price, limit, days, date, reason. A name
+    that a spreadsheet would run as a formula has an apostrophe before it."""
 
     def __call__(self) -> int:
         """Load, decide, and say it."""
         import json
         from dataclasses import asdict
 
-        from flatwater.cli.output_file import check_output
         from flatwater.errors import ConfigError
-        from flatwater.recipes.erl.positions import write_positions
+        from flatwater.recipes.erl.positions import POSITIONS, write_positions
+        from flatwater.storage.output import check_output
         from flatwater.terminal import say, terminal
 
         if self.json and self.csv:
             raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
         if self.after is not None:
-            check_output("--after", self.after, ".csv")
+            check_output("--after", self.after, POSITIONS)
         with terminal(errors=True).status("reading the run and the prices …"):
             orders, reasons = self.decided()
         if self.after is not None:
@@ -153,7 +154,10 @@ def _rows(orders: "Orders") -> "Iterator[Row]":
 def _csv(orders: "Orders") -> str:
     import polars as pl
 
-    return pl.DataFrame(list(_rows(orders)), schema=COLUMNS, orient="row").write_csv()
+    from flatwater.recipes.erl.positions import as_cell
+
+    rows = [(order, as_cell(name), *numbers) for order, name, *numbers in _rows(orders)]
+    return pl.DataFrame(rows, schema=COLUMNS, orient="row").write_csv()
 
 
 def _table(orders: "Orders") -> "Table":

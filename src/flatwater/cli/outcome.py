@@ -14,6 +14,7 @@ from flatwater.cli.settings import ShownRun
 from flatwater.imported import GIVEN
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import ShownTable, find_recipe, later
+from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.events import JsonLines
 from flatwater.runs.profiling import profiled_rounds
 from flatwater.runs.session import Outcome
@@ -38,7 +39,7 @@ def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
     outcome = train(console, listeners=[JsonLines(sys.stdout)] if shown.json else [], profile=profile)
     folder = outcome.folder
     if outcome.finished:
-        result = json.loads(folder.result.read_text())
+        result = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
         draw_run(folder.path)
         show_result(result, console)
         for table in find_recipe(result["trainer"], GIVEN).tables(read_metrics(folder.metrics)):

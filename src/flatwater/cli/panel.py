@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from flatwater.errors import ConfigError
+from flatwater.regular import read_regular
 from flatwater.terminal import say, terminal
 from flatwater.units import format_bytes
 
@@ -97,7 +98,7 @@ def _names(text: str) -> list[str]:
     file = Path(text)
     if file.is_file():
         try:
-            text = file.read_text("utf-8").replace("\n", ",")
+            text = read_regular(file).decode("utf-8-sig").replace("\n", ",")
         except (OSError, ValueError) as wrong:
             raise ConfigError(f"--investable {text}: the file cannot be read: {wrong}. Write names in it.") from wrong
     return [name.strip() for name in text.split(",") if name.strip()]

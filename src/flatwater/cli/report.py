@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from flatwater.cli.output_file import Written, check_output, write_output
+from flatwater.storage.output import PAGE, Written, check_output, write_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +94,6 @@ class Report:
     def _written(self, beside: Path, page: Callable[[], str]) -> tuple[Written, int]:
         """The page of what was read, where --out or else `beside` says."""
         out = self.out if self.out is not None else beside
-        check_output("--out" if self.out is not None else "without --out,", out)
+        check_output("--out" if self.out is not None else "without --out,", out, PAGE, beside=beside)
         content = page().encode(errors="replace")
-        return write_output(out, content), len(content)
+        return write_output(out, content, PAGE, beside=beside), len(content)

@@ -42,16 +42,16 @@ class Runs:
         import sys
         from dataclasses import asdict
 
-        from flatwater.cli.output_file import check_output, write_output
         from flatwater.errors import ConfigError
         from flatwater.mirror.remote_listing import list_runs_at
         from flatwater.rundir.listing import list_runs, ranked, tagged
         from flatwater.storage.objects import is_url
+        from flatwater.storage.output import PAGE, check_output, write_output
         from flatwater.terminal import terminal
 
         remote = is_url(self.folder)
         if self.page is not None:
-            check_output("--page", self.page, ".html")
+            check_output("--page", self.page, PAGE)
             if remote:
                 raise ConfigError(
                     f"--page {self.page}: runs at a URL have no reports to link to. Give a folder of runs."
@@ -67,7 +67,7 @@ class Runs:
             from flatwater.reports.index_page import index_page
 
             content = index_page(found, Path(self.folder), self.page.resolve().parent, self.sort)
-            written = write_output(self.page, content.encode(errors="replace"))
+            written = write_output(self.page, content.encode(errors="replace"), PAGE)
             terminal(errors=True).print(f"page  {written}", soft_wrap=True)
         return 0
 

@@ -10,7 +10,9 @@ import tyro
 from flatwater.cli.settings import OfSomebody, OverFile, option_value, over_folder
 from flatwater.config.bounds import Bounds
 from flatwater.errors import ConfigError, FlatwaterError
+from flatwater.panel.specification import is_synthetic
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.regular import file_exists
 from flatwater.studies.config import MOST_FOLDS
 
 if TYPE_CHECKING:
@@ -66,6 +68,11 @@ class Study(OfSomebody, OverFile, ErlRunConfig):
         option = "--config" if source.lower().endswith(SETTINGS) else "--panel"
         if option_value(option, options) is not None:
             raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
+        if option == "--panel" and not (is_synthetic(source) or file_exists(source)):
+            raise ConfigError(
+                f"{source}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or a "
+                "TOML file with settings."
+            )
         return (
             replace(found, panel=source) if option == "--panel" else super().read(program, [option, source, *options])
         )

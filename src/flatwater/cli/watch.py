@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from flatwater.cli.output_file import KEPT, check_output, write_output
 from flatwater.config.bounds import Bounds
+from flatwater.storage.output import (
+    KEPT,
+    PAGE,
+    TOLD,
+    WATCHED,
+    Kind,
+    append_output,
+    check_output,
+    replace_output,
+    write_output,
+)
 
 if TYPE_CHECKING:
     from flatwater.memory.watch.outcome import Allowed
@@ -188,7 +198,6 @@ class Watch:
 
         from flatwater.errors import RunError
         from flatwater.memory.watch.terminal import lines_of
-        from flatwater.storage.directory import write_object
         from flatwater.terminal import lasting_terminal
 
         lines = [f"{datetime.now().astimezone():%Y-%m-%d %H:%M}", *lines_of(summary, before=frozenset(told))]
@@ -196,11 +205,11 @@ class Watch:
         if self.out is None:
             lasting_terminal(errors=True).print("\n".join(lines), soft_wrap=True)
         else:
-            with suppress(OSError), self.out.open("a", encoding="utf-8", errors="replace") as file:  # a full disk
-                file.write("\n".join([*lines, ""]))
+            with suppress(OSError):  # a full disk
+                append_output(self.out, "\n".join([*lines, ""]), TOLD)
         if self.json not in {None, "-"}:
             with suppress(RunError):
-                write_object(Path(str(self.json)), as_text(summary).encode(errors="replace"))
+                replace_output(Path(str(self.json)), as_text(summary).encode(errors="replace"), WATCHED)
 
     def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
         import sys
@@ -216,15 +225,15 @@ class Watch:
         console = terminal(errors=True)
         for line in lines_of(summary, before):
             console.print(line, soft_wrap=True)
-        makers: list[tuple[str | Path | None, Callable[[], str]]] = [
-            (self.json, lambda: text),
-            (self.html, lambda: _page(summary)),
+        makers: list[tuple[str | Path | None, Callable[[], str], Kind]] = [
+            (self.json, lambda: text, WATCHED),
+            (self.html, lambda: _page(summary), PAGE),
         ]
-        for named, made in makers:
+        for named, made, kind in makers:
             if named is None or named == "-":
                 continue
             try:
-                places.append(str(write_output(Path(named), made().encode(errors="replace"))))
+                places.append(str(write_output(Path(named), made().encode(errors="replace"), kind)))
             except FlatwaterError as error:  # the exit code is the program's
                 console.print(f"not written: {error}", soft_wrap=True)
         if places:
@@ -361,11 +370,11 @@ def check_places(json: str | None, html: Path | None, out: Path | None = None) -
             "--html needs plotly, which is not installed. Install it with: pip install 'flatwater[train]'"
         )
     if json is not None:
-        check_output("--json", Path(json))
+        check_output("--json", Path(json), WATCHED)
     if out is not None:
-        check_output("--out", out)
+        check_output("--out", out, TOLD)
     if html is not None:
-        check_output("--html", html, ".html")
+        check_output("--html", html, PAGE)
 
 
 def _kept(text: str) -> bool:

@@ -35,7 +35,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     text = ""
     try:
-        text = read_regular(path).decode()
+        content = read_regular(path)
+        if kind := next((kind for begin, kind in _OTHERS.items() if content.startswith(begin)), ""):
+            raise ConfigError(f"{path}: {kind}. Settings are a text file in UTF-8.")
+        text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
         return tomllib.loads(text)
     except RecursionError as fault:
         raise ConfigError(
@@ -47,6 +50,18 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {fault}.{_line_at(text, str(fault))} {_WRITTEN}") from fault
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror}. Give the path of a TOML file.") from fault
+
+
+_OTHERS = {
+    b"\xff\xfe": "is a text in UTF-16. Save it as UTF-8",
+    b"\xfe\xff": "is a text in UTF-16. Save it as UTF-8",
+    b"\x1f\x8b": "is compressed with gzip. Unpack it first: gunzip FILE",
+    b"PK\x03\x04": "is a zip archive. Unpack it first: unzip FILE",
+    b"BZh": "is compressed with bzip2. Unpack it first: bunzip2 FILE",
+    b"\xfd7zXZ": "is compressed with xz. Unpack it first: unxz FILE",
+    b"\x28\xb5\x2f\xfd": "is compressed with zstd. Unpack it first: unzstd FILE",
+}
+"""How other files begin, and what they are."""
 
 
 def _line_at(text: str, fault: str) -> str:

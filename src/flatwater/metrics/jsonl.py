@@ -15,7 +15,7 @@ from typing import Any
 
 from flatwater.errors import RunError
 from flatwater.printable import shown
-from flatwater.regular import open_regular
+from flatwater.regular import append_regular, open_regular
 from flatwater.storage.content import parse_json
 from flatwater.storage.directory import telling, write_object
 
@@ -43,7 +43,7 @@ class JsonlSink:
         with telling(path):
             _cut_(path, resume_at)
             # Without a buffer: what a full disk refused would otherwise be tried again when the file is closed.
-            self._file = path.open("ab", buffering=0)
+            self._file = append_regular(path)
 
     def write(self, round: int, metrics: Mapping[str, object]) -> None:
         """Append the round's line.
@@ -83,9 +83,9 @@ def plain(value: object) -> object:
 
 def _cut_(path: Path, resume_at: int) -> None:
     """Keep the whole lines of rounds up to `resume_at`; replace the file at once, and only if something must go."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    with path.open("rb") as file:
+    with open_regular(path, follow=False) as file:
         lines = file.readlines()
     kept = [line for line in lines if is_kept(line, resume_at)]
     if len(kept) < len(lines):

@@ -15,6 +15,7 @@ from wandb.errors import CommError
 from flatwater.errors import ConfigError
 from flatwater.metrics.config import WandbConfig
 from flatwater.metrics.sinks import Metrics, TrackedRun
+from flatwater.regular import read_regular
 from flatwater.storage.directory import write_object
 
 ID = "run-id.txt"
@@ -60,7 +61,7 @@ def kept_id(folder: Path) -> str:
     path = folder / ID
     if not path.is_file():
         write_object(path, secrets.token_hex(6).encode())
-    return path.read_text(encoding="utf-8").strip()
+    return read_regular(path, follow=False).decode(errors="replace").strip()
 
 
 def check_key(place: WandbConfig) -> None:

@@ -12,6 +12,7 @@ from flatwater.checkpoints.remote import FOLDER, fetch_newest, list_stored, pati
 from flatwater.errors import CheckpointError, RunError
 from flatwater.mirror.opening import write_place
 from flatwater.mirror.sender import CLAIM
+from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.layout import BEGINNINGS, RUNS, RunFolder, open_folder
 from flatwater.storage.claims import LOCK, is_lock, take
 from flatwater.storage.content import convert_to, parse_json
@@ -185,4 +186,4 @@ def _sized(objects: Objects, entry: Entry) -> Iterator[bytes]:
 
 def send_back(url: str, folder: RunFolder, path: Path) -> None:
     """Replace a file at the URL by the copy that was changed here."""
-    open_objects(url).put(path.relative_to(folder.path).as_posix(), path.read_bytes())
+    open_objects(url).put(path.relative_to(folder.path).as_posix(), read_regular(path, RESULT_BYTES, follow=False))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flatwater.errors import FlatwaterError
+from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.mirror.download import CONFIG
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import RunLine, line_of, unreadable
@@ -21,6 +21,8 @@ READ = (CONFIG, "metrics.jsonl", "result.json", "not_exact.json")
 def list_runs_at(url: str) -> list[RunLine]:
     """Every run directly below `url`, the latest change last; those that cannot be read before them, with why."""
     objects = open_objects(url)
+    if objects.folder is not None and not objects.folder.is_dir():
+        raise ConfigError(f"{objects.url}: there is no such folder. Give the URL that holds your runs.")
     found = [line for name in objects.folders() for line in _line_at(objects, name)]
     return [line for _, line in sorted(found, key=lambda each: each[0])]
 

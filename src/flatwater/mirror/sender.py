@@ -204,9 +204,9 @@ def _place(manifest: Manifest) -> tuple[int, int]:
 
 
 def small_files(folder: RunFolder) -> Iterator[Path]:
-    """Every file of a run but its checkpoints: configuration, records, plan, result."""
+    """Every file of a run but its checkpoints: configuration, records, plan, result. Links stay here."""
     for path in (*folder.root.iterdir(), *folder.tracker("tensorboard").glob("*")):
-        if path.is_file() and not path.name.startswith(".") and path.name not in NOT_SENT:
+        if path.is_file() and not path.is_symlink() and not path.name.startswith(".") and path.name not in NOT_SENT:
             yield path
 
 

@@ -20,6 +20,7 @@ from flatwater.errors import DataError, RunError
 from flatwater.panel.panel import FEATURES, Panel
 from flatwater.regular import irregular, open_regular
 from flatwater.storage.directory import remove_strays, replace_whole
+from flatwater.storage.output import own_name
 
 _FORMAT = "flatwater-panel-1"
 _LARGEST_HEADER = 16 << 20
@@ -67,10 +68,14 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
         found = place.stat() if place.exists() else None
     except (OSError, RuntimeError, ValueError) as wrong:
         raise DataError(f"{path}: no panel can be written there: {wrong}. Choose another place.") from wrong
+    if not path.is_symlink() and (own := own_name(place)):
+        raise DataError(f"{path}: the panel cannot be written: {own}. Choose another place.")
     if found is None:
         if not place.parent.is_dir() or not os.access(place.parent, os.W_OK | os.X_OK):
             raise DataError(f"{path}: the panel cannot be written: {place.parent} is no folder that you may write in.")
         return
+    if path.is_symlink():
+        raise DataError(f"{path}: it is a link, to {path.readlink()}, and links are not followed. Name a new file.")
     if kind := irregular(found.st_mode):
         raise DataError(f"{path}: the panel cannot be written: it is {kind}. Name a file that is new, or a panel.")
     if source is not None and source.exists() and source.samefile(place):

@@ -19,6 +19,7 @@ from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.metrics.lines import read_records, thinned
 from flatwater.recipe import Recipe, recipe_of, rounds_of
+from flatwater.regular import read_regular
 from flatwater.reports.chart import MOST_POINTS
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder, open_folder
@@ -87,7 +88,7 @@ def read_run(path: Path) -> RunRecords:
         rounds=max(rounds, done),
         done=done,
         config=config,
-        config_text=folder.config.read_text(encoding="utf-8"),
+        config_text=read_regular(folder.config, follow=False).decode("utf-8-sig", errors="replace"),
         read_at=datetime.now().astimezone(),
         metrics={name: [column[at] for at in kept] for name, column in columns.items()},
         crowned=_crowned(columns),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO
 
@@ -19,6 +20,7 @@ from rich.text import Text
 from flatwater.errors import FlatwaterError
 from flatwater.metrics.jsonl import plain
 from flatwater.printable import printable
+from flatwater.regular import append_regular
 from flatwater.streams import lasting
 
 Kind = Literal["start", "round", "alarm", "finding", "saved", "signal", "budget", "note", "end", "failure"]
@@ -117,13 +119,12 @@ class RunLog:
 
     def __init__(self, path: Path) -> None:
         """Open the file; one that cannot be opened takes nothing."""
-        self._file, self._torn, self._missing = -1, False, 0
+        self._file: FileIO | None = None
+        self._torn, self._missing = False, 0
         with suppress(OSError):
-            # O_NONBLOCK: should a pipe have that name, nobody waits for its reader.
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-            self._file = os.open(path, flags, 0o644)
-            size = os.fstat(self._file).st_size
-            self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
+            self._file = append_regular(path)
+            size = os.fstat(self._file.fileno()).st_size
+            self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
 
     def hear(self, event: Event) -> None:
         """Append it."""
@@ -131,8 +132,8 @@ class RunLog:
         gap = f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing} lines are missing here\n" if self._missing else ""
         line = f"{gap}{event.stamp} {event.kind:<{KIND_WIDTH}} {text}\n".encode(errors="replace")
         try:
-            written = os.write(self._file, b"\n" + line if self._torn else line)
-        except OSError:  # the disk is full, the share is gone: what is said is on the console too
+            written = 0 if self._file is None else self._file.write(b"\n" + line if self._torn else line)
+        except (OSError, ValueError):  # the disk is full, the share is gone: what is said is on the console too
             self._missing += 1
             return
         whole = written == len(line) + self._torn
@@ -141,5 +142,5 @@ class RunLog:
     def close(self) -> None:
         """Close the file."""
         with suppress(OSError):
-            os.close(self._file)
-        self._file = -1
+            if self._file is not None:
+                self._file.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 from flatwater.config.toml import dumps_config
 from flatwater.errors import RunError
 from flatwater.metrics.jsonl import read_metrics
+from flatwater.regular import append_regular
 from flatwater.storage.directory import named, same_folder, telling, telling_that_it_is_gone, write_object
 
 RUNS = Path("runs")
@@ -200,8 +201,8 @@ def locked(folder: RunFolder) -> Iterator[RunFolder]:
     with telling(folder.path), ExitStack() as handles:
         holding = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
         handles.callback(os.close, holding)
-        handle = os.open(folder.lock.name, os.O_CREAT | os.O_RDWR, 0o644, dir_fd=holding)
-        handles.callback(os.close, handle)
+        with telling(folder.lock):
+            handle = handles.enter_context(append_regular(Path(folder.lock.name), within=holding))
         opened = handles.pop_all()
     with opened:
         try:

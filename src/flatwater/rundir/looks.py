@@ -7,6 +7,7 @@ from typing import Any
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.errors import FlatwaterError, RunError
+from flatwater.regular import append_regular, read_regular
 from flatwater.rundir.layout import RunFolder
 
 
@@ -18,8 +19,8 @@ def log_look(folder: RunFolder, round_: int) -> str:
     """
     line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "round": round_}
     try:
-        with folder.looks.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with append_regular(folder.looks) as file:
+            file.write(json.dumps(line).encode() + b"\n")
         own = _looks(folder)
     except OSError as error:
         raise RunError(
@@ -49,7 +50,7 @@ def _beside(folder: RunFolder) -> int:
 
 
 def _looks(folder: RunFolder) -> int:
-    return len(folder.looks.read_text(encoding="utf-8", errors="replace").splitlines())
+    return len(read_regular(folder.looks, follow=False).splitlines())
 
 
 def _fingerprint(folder: RunFolder) -> str | None:

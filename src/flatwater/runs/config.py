@@ -10,7 +10,7 @@ from flatwater.config.code import Code
 from flatwater.errors import ConfigError, require
 from flatwater.metrics.config import WandbConfig
 from flatwater.printable import printable, shown
-from flatwater.storage.objects import is_url
+from flatwater.storage.objects import check_url, is_url
 from flatwater.units import parse_bytes
 
 
@@ -142,3 +142,5 @@ def check_run(config: RunConfig) -> None:
     plain = all(tag.strip() == tag != "" and printable(tag) == tag for tag in config.tag)
     require(plain and len(config.tag) == len(set(config.tag)), "tag", config.tag, "words, each once")
     require(config.mirror is None or is_url(config.mirror), "mirror", config.mirror, "a URL such as s3://bucket/path")
+    if config.mirror is not None:
+        check_url(config.mirror)

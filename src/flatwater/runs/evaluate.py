@@ -7,6 +7,7 @@ from typing import Any
 
 from flatwater.errors import RunError
 from flatwater.mirror.download import at_hand, send_back
+from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.looks import log_look
 from flatwater.runs.machine import use_threads
@@ -68,5 +69,5 @@ def _result(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dic
     except RunError as fault:
         say(f"the result is not kept: {fault}")
         return composed.score(holdout=False)
-    found: dict[str, Any] = json.loads(folder.result.read_bytes())
+    found: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
     return found

@@ -29,7 +29,7 @@ from flatwater.printable import shown
 from flatwater.recipe import find_recipe
 from flatwater.runs.trust import named_code, note, permit
 from flatwater.storage.content import convert_to, parse_json
-from flatwater.storage.directory import write_object
+from flatwater.storage.output import POLICIES, check_output, replace_output
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +102,7 @@ def export(policy: Policy, file: Path) -> float:
     """
     if file.suffix not in FORMS:
         raise ConfigError(f"{file}: the name must end in {' or '.join(FORMS)}. Name such a file.")
+    check_output("to =", file, POLICIES[file.suffix])
     taken = policy.portable()
     with torch.no_grad(), _quiet():
         content, again = FORMS[file.suffix](taken)
@@ -112,7 +113,7 @@ def export(policy: Policy, file: Path) -> float:
             f"{file}: what would be written differs from what was trained by {found:.1g}, and {LARGEST_DIFFERENCE:g} "
             "is allowed: nothing is written. Choose another form: .safetensors holds the weights as they are."
         )
-    write_object(file, content)
+    replace_output(file, content, POLICIES[file.suffix])
     settings = _settings_of(taken.recipe, taken.header)
     if file.suffix == WEIGHTS and (named := named_code(settings, file)):
         note(settings, file, named, _log.warning)

@@ -7,6 +7,7 @@ not seen.
 
 import os
 import re
+import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,7 +108,7 @@ class Profiler:
         self._mark_("")
         recording.stop()
         path = self.folder / f"round-{self._round:06}.json.gz"
-        part = self.folder / f".{path.name}"
+        part = self.folder / f".{path.name}.{secrets.token_hex(4)}.tmp.gz"  # torch follows a link that is there
         try:
             self.folder.mkdir(exist_ok=True)
             recording.export_chrome_trace(str(part))

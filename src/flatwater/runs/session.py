@@ -19,6 +19,7 @@ from flatwater.metrics.console import ConsoleTable
 from flatwater.mirror.download import fetch_run
 from flatwater.mirror.opening import MirrorLike, mirrored
 from flatwater.recipe import recipe_for, recipe_of
+from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.events import Listener, RunLog, Voice
 from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
@@ -351,6 +352,8 @@ def announce_end(outcome: Outcome, composed: Run, voice: Voice) -> Outcome:
         exit_code=outcome.exit_code,
         done=done,
         rounds=config.rounds,
-        result=json.loads(outcome.folder.result.read_text()) if outcome.finished else None,
+        result=json.loads(read_regular(outcome.folder.result, RESULT_BYTES, follow=False))
+        if outcome.finished
+        else None,
     )
     return outcome

@@ -44,6 +44,8 @@ def find_tracker(name: str) -> Tracker:
     if name in TRACKERS:
         return TRACKERS[name]
     given, wanted = f"trackers: {shown(name)}", f"{', '.join(TRACKERS)}, or package.module:Class of one of yours"
+    if name.lower() in {"none", "off", "no", "false", ""}:
+        raise ConfigError(f"{given}: there is no such tracker. `--trackers` with no name behind it switches them off.")
     if ":" not in name:
         raise ConfigError(f"{given}: there is no such tracker.{did_you_mean(name, list(TRACKERS))} There is {wanted}.")
     found = find_object(name, given=given, wanted=wanted)

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from flatwater.errors import ConfigError
-from flatwater.storage.credentials import settings_of
+from flatwater.masking import masked
+from flatwater.printable import shown
+from flatwater.storage.credentials import WANTED, settings_of
 from flatwater.storage.directory import Piece, sync_file, telling
 from flatwater.storage.faults import OversizeError, StoreError, telling_store
 from flatwater.storage.folders import files_below, folders_in, is_unfinished, open_below
@@ -330,12 +332,48 @@ def open_objects(url: str, retries: int = PATIENT) -> Objects:
     Raises:
         ConfigError: the URL is none, or its store's settings cannot be used.
     """
+    check_url(url)
     parts = urlsplit(url)
-    if parts.scheme not in SCHEMES or (parts.scheme == "file") == bool(parts.netloc) or parts.query or parts.fragment:
-        raise ConfigError(f"{url!r} is no place for a mirror: it must be {SHAPES}, without ? and #")
     path = unquote(parts.path).strip("/")
     prefix = f"{path}/" if path else ""
     return Objects(url.rstrip("/"), _open(parts.scheme, parts.netloc, url, retries), prefix, retries)
+
+
+def check_url(url: str) -> None:
+    """Refuse what names no folder of objects. No store is asked.
+
+    Raises:
+        ConfigError: it is none; says why.
+    """
+    reason = next(_objections(url), "")
+    if reason:
+        raise ConfigError(f"{shown(url)} is no place for runs: {reason}. Expected {SHAPES}, without ? and #.")
+
+
+def _objections(url: str) -> Iterator[str]:
+    """Each is looked for only where there is none before it."""
+    try:
+        parts = urlsplit(url)
+        path = unquote(parts.path, errors="strict")
+    except ValueError as fault:
+        yield str(fault)
+        return
+    if masked(url) != url:
+        yield f"a URL is kept in records, so no key may stand in it. Set {WANTED.get(parts.scheme, WANTED['s3'])}"
+    if parts.scheme not in SCHEMES:
+        yield f"its scheme is {shown(parts.scheme)}, expected one of {', '.join(SCHEMES)}"
+    if parts.scheme == "file" and parts.netloc:
+        yield f"a path of this machine begins with a slash, as in file:///{parts.netloc}"
+    if parts.scheme == "file" and not path.strip("/"):
+        yield "it names no folder: was a variable empty?"
+    if parts.scheme != "file" and not parts.netloc:
+        yield "it names no bucket: was a variable empty?"
+    if not url.isprintable() or not path.isprintable():
+        yield "it has characters that no name should have"
+    if ".." in path.split("/"):
+        yield "`..` in it leads elsewhere"
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        yield "what stands behind ? or # means nothing here"
 
 
 def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":

@@ -5,13 +5,16 @@ there were several; then the tag alone proves that size and content are right. W
 systems, Azure, buckets with keys of their own) the object is read back and hashed: twice the traffic, same certainty.
 """
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
 from flatwater.errors import RunError
+from flatwater.regular import open_unbuffered
 from flatwater.storage.faults import OversizeError, StoreError
 from flatwater.storage.objects import Objects
 
@@ -67,8 +70,8 @@ def send_file(
         OtherContentError: it has other content; at the store everything is as it was.
         StoreError: the store cannot be reached, fails, or has something else than what was sent.
     """
-    with path.open("rb", buffering=0) as file:
-        size = path.stat().st_size
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
         source = _Source(file, size, memoryview(buffer.room), step, sha256)
         if size <= BUFFER_BYTES:
             wanted, found = _put_whole(objects, name, source)
@@ -82,6 +85,16 @@ def send_file(
     if wanted != found:
         _read_back(objects, name, sent)
     return sent
+
+
+def _opened(path: Path) -> FileIO:
+    """The file, without a buffer. A link is as good as nothing: it may lead to what is not to be sent."""
+    try:
+        return open_unbuffered(path, follow=False)
+    except OSError as fault:
+        if fault.errno in (errno.ELOOP, errno.EINVAL):
+            raise FileNotFoundError(errno.ENOENT, fault.strerror, str(path)) from fault
+        raise
 
 
 @dataclass

@@ -11,6 +11,7 @@ from flatwater.errors import ConfigError
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.memory.probes.limit import limits
 from flatwater.memory.probes.process import free_cores
+from flatwater.regular import read_regular
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.config import RunConfig
 from flatwater.runs.trust import load_settings, note_file, permit_file
@@ -68,7 +69,7 @@ def _created(order: Order, program: Sequence[str]) -> Opened:
     budget = order.config.budget or (None if at_once == 1 else f"{_allowed() // at_once}")
     base = _prepared(replace(order.config, threads=threads, budget=budget), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
-    write_object(folder.space, order.space.read_bytes())
+    write_object(folder.space, read_regular(order.space))
     note_file(folder.space, _silent, trainer=base.trainer)
     write_config(base, folder.base)  # last: a folder that has it is whole
     note_file(folder.base, _silent)

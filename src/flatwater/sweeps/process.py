@@ -15,6 +15,7 @@ from flatwater.errors import FlatwaterError, MemoryLimitError, RunError
 from flatwater.imported import is_trusted
 from flatwater.metrics.jsonl import Record
 from flatwater.metrics.lines import Tail, read_appended_, rewind_if_replaced_
+from flatwater.regular import append_regular
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import state_of
 from flatwater.runs.signals import SAVES, STOP_CODES, Stop
@@ -70,7 +71,7 @@ class _Work:
         """Start it."""
         self.job = job
         job.log.parent.mkdir(exist_ok=True)
-        with job.log.open("ab") as said:
+        with append_regular(job.log) as said:
             self.process = _started(program, {**job.order, "run": str(job.run.path)}, said.fileno())
         self._tail = Tail(job.run.metrics)
         self._asked: Literal["", "pruned", "stopped"] = ""

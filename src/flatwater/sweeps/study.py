@@ -257,6 +257,8 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
         at_once: trials that will train at the same time; None for as many as the study was begun with, or 1.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if path.is_symlink():  # SQLite would follow it
+        raise ConfigError(f"{path}: it is a link, and links are not followed here. Give another folder with --run.")
     # Without a pool each transaction closes its connection: a pool's would stay open until a collection finds them.
     storage = RDBStorage(
         str(URL.create("sqlite", database=str(path.absolute()))), engine_kwargs={"poolclass": NullPool}

@@ -19,6 +19,7 @@ from flatwater.recipes.erl.result import equity_frame, score_as_json, write_json
 from flatwater.recipes.erl.score import Contest, score_champion
 from flatwater.rundir.looks import log_look
 from flatwater.rundir.results import write_frame
+from flatwater.storage.output import own_folder
 from flatwater.trainers.erl.setup import build_setup
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def check_free(folder: Path, *, force: bool) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: is no folder. Name another one.")
+    if kind := own_folder(folder):
+        raise ConfigError(f"{folder}: is the folder of {kind}, which has files of the same names. Name another one.")
     there = [name for name in FILES if (folder / name).exists()]
     if there and not force:
         raise ConfigError(
