@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from conftest import TINY_PPO
+from conftest import TINY, TINY_PPO
 from hostile_runs import NAMED, Trap, foreign_runs, foreign_weights, set_trap
 
 import flatwater as fw
@@ -113,6 +114,34 @@ def test_no_function_runs_what_a_weights_file_names(trap: Trap) -> None:
         for words in (["orders", str(file), "--prices", "synthetic:4x200"], ["backtest", str(file), "--prices", "x"]):
             assert main(words) == 2
             assert trap.executed() == [], file.read_bytes()
+
+
+def test_what_is_named_in_a_bucket_is_not_run(trap: Trap, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rounds", "1", "--quiet", "--trackers", "--run", "first", "--mirror", (tmp_path / "bucket").as_uri()]
+    assert main(["train", "ppo", *TINY_PPO, *words]) == 0
+    file = tmp_path / "bucket" / "first" / "config.toml"
+    told = file.read_text()
+    url = (tmp_path / "bucket" / "first").as_uri()
+    for setting, other in (("env", "payload:R"), ("env", "gymnasium:payload:R-v0"), ("trainer", "payload:R")):
+        file.write_text(re.sub(rf"^{setting} = .*$", f'{setting} = "{other}"', told, flags=re.MULTILINE))
+        for number, command in enumerate((["resume", url, "--into", f"{setting}{other}"], ["evaluate", url])):
+            capsys.readouterr()
+            assert main(command) == 2
+            assert f"{setting} = '{other}'" in capsys.readouterr().err, number
+            assert trap.executed() == []
+
+
+def test_a_run_that_another_begins_from_is_asked_for_as_well(
+    trap: Trap, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    sent = foreign_runs(trap)[0]
+    words = ["train", "erl", *TINY, "--rounds", "1", "--quiet", "--trackers", "--from-run", str(sent), "--run"]
+    assert main([*words, "first"]) == 2
+    assert "trainer = 'payload:R'" in capsys.readouterr().err
+    assert trap.executed() == []
+    assert main([*words, "second", "--trust"]) == 2
+    assert trap.executed()[:1] == ["payload"]
 
 
 @pytest.mark.parametrize("command", ["resume", "evaluate", "orders", "export"])

@@ -116,7 +116,7 @@ def export(policy: Policy, file: Path) -> float:
     replace_output(file, content, POLICIES[file.suffix])
     settings = _settings_of(taken.recipe, taken.header)
     if file.suffix == WEIGHTS and (named := named_code(settings, file)):
-        note(settings, file, named, _log.warning)
+        note(settings, file, named, _log.warning, beside=taken.header)
     return found
 
 
@@ -250,7 +250,7 @@ def rebuilt(where: str, about: str, tensors: Mapping[str, Tensor], *, ours: bool
         if known.format != FORMAT:
             raise ValueError(f"format = {shown(known.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
         named = _settings_of(known.recipe, known.header)
-        recipe = find_recipe(known.recipe, GIVEN if ours else permit(named, Path(where)))
+        recipe = find_recipe(known.recipe, GIVEN if ours else permit(named, Path(where), beside=known.header))
         if recipe.rebuild is None:
             raise ValueError(f"recipe = {shown(known.recipe)}: rebuilds nothing")  # noqa: TRY301
         return recipe.rebuild(known.header, tensors)

@@ -40,6 +40,7 @@ def permit(
     folder: Path | None = None,
     trains: bool = False,
     given: Collection[str] = (),
+    beside: object = None,
 ) -> Permit:
     """That the code which settings in a file name may be imported.
 
@@ -49,6 +50,7 @@ def permit(
         folder: the folder from which no code is taken, whatever the user says; None where there is none.
         trains: whether trackers and the command for events will be used as well.
         given: settings in whose place the user gives others now.
+        beside: plain values that the code will be given as well, which names none: a record is of these too.
 
     Raises:
         TrustError: somebody else may have written them, and the user has not said that he trusts them.
@@ -59,7 +61,7 @@ def permit(
         if (trains or not code.declared.trains) and code.setting not in given
     ]
     _refuse_own_code(named, where, folder)
-    if named and not is_trusted() and not is_begun(identity(settings, where)):
+    if named and not is_trusted() and not is_begun(identity(settings, where, beside)):
         raise TrustError(_refusal(named, where, trains=trains))
     return Permit(frozenset(code.value for code in named))
 
@@ -114,11 +116,17 @@ def note_run(folder: RunFolder, say: Callable[[str], None]) -> None:
     note_file(folder.config, say)
 
 
-def note(settings: Mapping[str, Any], where: Path, named: Sequence[NamedCode], say: Callable[[str], None]) -> None:
-    """Remember that settings which name code are this user's."""
+def note(
+    settings: Mapping[str, Any],
+    where: Path,
+    named: Sequence[NamedCode],
+    say: Callable[[str], None],
+    beside: object = None,
+) -> None:
+    """Remember that settings which name code are this user's; see `permit`."""
     about = {"of": str(named_path(where).absolute()), "code": {code.setting: code.value for code in named}}
     try:
-        note_begun(identity(settings, where), about)
+        note_begun(identity(settings, where, beside), about)
     except OSError as fault:
         say(
             f"{fault.filename or 'the record of runs that were begun here'}: cannot be written ({fault.strerror}). "
@@ -145,14 +153,14 @@ def _class_of(settings: Mapping[str, Any]) -> type[Any]:
     return find_recipe(name, SHIPPED).config if known else RunConfig
 
 
-def identity(settings: Mapping[str, Any], where: Path | str) -> str:
+def identity(settings: Mapping[str, Any], where: Path | str, beside: object = None) -> str:
     """A hash of what makes a run that names code: its settings, apart from those that may change, and its code."""
     cls = _class_of(settings)
     apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
     fixed = {name: value for name, value in settings.items() if name not in apart}
     modules = {code.module for code in named_code(settings, where)} - {""}
     code = {module: place_of(module) for module in sorted(modules)}
-    return hashlib.sha256(json.dumps([fixed, code], sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([fixed, code, beside], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path | None) -> None:
