@@ -193,9 +193,23 @@ def test_a_run_is_not_resumed_by_this(tmp_path: Path) -> None:
         fw.restore_checkpoint(tmp_path / "run" / "checkpoints", {})
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
+def normal(env: str) -> Any:
+    """In wrappers that keep something over episodes, and one that holds what they made of it."""
+    inner = gymnasium.wrappers.NormalizeReward(gymnasium.wrappers.NormalizeObservation(gymnasium.make(env)))
+    return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.wrappers.FrameStackObservation(inner, 3))
+
+
+@pytest.mark.parametrize(
+    ("env", "make"),
+    [
+        ("CartPole-v1", gymnasium.make),
+        ("Pendulum-v1", gymnasium.make),
+        ("FrozenLake-v1", gymnasium.make),
+        ("CartPole-v1", normal),
+    ],
+)
 @pytest.mark.parametrize("steps", [0, 5, 41])
-def test_an_environment_goes_on_where_it_was(env: str, steps: int, tmp_path: Path) -> None:
+def test_an_environment_goes_on_where_it_was(env: str, make: Any, steps: int, tmp_path: Path) -> None:
     def play(env: Any, steps: int, actions: Any) -> list[str]:
         seen = []
         for _ in range(steps):
@@ -205,7 +219,7 @@ def test_an_environment_goes_on_where_it_was(env: str, steps: int, tmp_path: Pat
                 seen.append(str(env.reset()[0]))
         return seen
 
-    first, second = (fw.Resumable(gymnasium.make(env), seed=3) for _ in range(2))
+    first, second = (fw.Resumable(make(env), seed=3) for _ in range(2))
     first.action_space.seed(1)
     first.reset()
     play(first, steps, first.action_space)

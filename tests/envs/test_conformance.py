@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
+import stateful
 import torch
 from gymnasium import spaces
 
@@ -170,7 +171,9 @@ class Masked(Walk):
         return *answer[:4], self.info() if self.steps else {}
 
 
-@pytest.mark.parametrize("make", [Walk, FillsOnce, Masked, lambda: Masked(lists=True)])
+@pytest.mark.parametrize(
+    "make", [Walk, FillsOnce, Masked, lambda: Masked(lists=True), stateful.Twice, stateful.SavesAll]
+)
 def test_a_good_env_has_no_findings(make: Any) -> None:
     assert check_env_conformance(make) == []
 
@@ -183,9 +186,10 @@ def seen(at: Any, days: Any = 1) -> dict[str, Any]:
     ("make", "told"),
     [
         (Reuses, ["An observation returned by reset() was changed by the next call", "returned by step() was changed"]),
-        (IgnoresTheSeed, ["The same env, reset with the same seed and", "A second env with the same seed and"]),
-        (RemembersEpisodes, ["The same env, reset with the same seed and given the same actions behaves differently"]),
-        (DiffersByInstance, ["A second env with the same seed and given the same actions behaves differently"]),
+        (IgnoresTheSeed, ["Observations['at'] of the same episode differ between two new environments"]),
+        (RemembersEpisodes, ["of the same episode differ after another episode was played: at step 1, "]),
+        (DiffersByInstance, ["Rewards of the same episode differ between two new environments"]),
+        (stateful.SavesHalf, ["Observations of the same episode differ after what it keeps was saved and given back"]),
         (KeepsArrays, ["bytes more of Python and NumPy memory are held after each round of 3 episodes"]),
         (KeepsNumbers, ["bytes more of Python and NumPy memory are held after each round of 3 episodes"]),
         (KeepsTensors, ["12000 bytes more of tensors are held after each round of 3 episodes"]),
@@ -323,12 +327,12 @@ def test_environments_of_every_kind_are_played(make: Any) -> None:
     ("make", "told"),
     [
         (lambda: several(Walk, copy=False), ["returned by reset() was changed", "returned by step() was changed"]),
-        (lambda: several(DiffersByInstance), ["A second env with the same seed"]),
+        (lambda: several(DiffersByInstance), ["of the same episode differ between two new environments"]),
         (lambda: Duel(float("nan")), ["(nan) (float64): must be a finite number"]),
         (lambda: Cells("reward"), ["the reward nan"]),
         (lambda: Cells("obs"), ["reset() returned an observation with NaN", "step() returned an observation with NaN"]),
         (lambda: Doors("shut"), ["step() left an agent nothing to choose"]),
-        (lambda: Cells("seed"), ["The same env, reset with the same seed"]),
+        (lambda: Cells("seed"), ["Observations of the same episode differ after another episode was played"]),
     ],
 )
 def test_one_of_every_kind_that_is_broken_is_told(make: Any, told: list[str]) -> None:

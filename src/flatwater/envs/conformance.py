@@ -5,7 +5,8 @@
 It takes a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, a parallel environment of PettingZoo, or a `World`; the last
 three are played as one env whose episode is over when every environment, or agent, has come to its end.
 
-It plays whole episodes: twice from one seed, which must agree to the bit; and again and again, which must not grow.
+It plays episodes in both orders, which must agree to the bit, as the start of a run does (`flatwater.envs.exact`); and
+again and again, which must not grow.
 Observations are compared by digest, so a large one costs no memory here. The tests of the suite hold an env for each
 finding.
 """
@@ -24,6 +25,8 @@ import gymnasium
 import numpy as np
 import torch
 
+from flatwater.envs.exact import Shown, try_exactness
+from flatwater.envs.kept import keeps, load_state_, state_of
 from flatwater.envs.world import Array, Spaces, split_legal
 from flatwater.errors import ConfigError
 
@@ -33,6 +36,8 @@ _STEP_PARTS = 5
 _MASK = "action_mask"
 """Where an info says which actions are legal, if there are any that are not."""
 _RESET_PARTS = 2
+SECONDS, STEPS = 60.0, 256
+"""Of the test whether episodes can be played again."""
 _SMALL_BLOCK = 128
 """Bytes. Smaller blocks are not weighed, because torch 2.13 keeps some for each address at which it made a tensor. A
 leak of small things shows in the list or dict that grows to hold them."""
@@ -57,7 +62,7 @@ def check_env_conformance(
     """Play episodes and tell what would break a long run.
 
     Args:
-        make_env: called twice; the two envs must behave alike. A world is made with its number of environments:
+        make_env: called several times; the envs must behave alike. A world is made with its number of environments:
             `lambda: MyWorld(4)`.
         episodes: for each of the comparisons; at least 2.
         seed: of the resets and of the actions, which are drawn from the action space.
@@ -74,14 +79,11 @@ def check_env_conformance(
     findings = first.findings
     if not first.calls:
         return findings
-    again = _play(env, episodes, seed, max_steps)
-    other = _play(_as_one(make_env()), episodes, seed, max_steps)
-    for name, second in (("the same env, reset with the same seed", again), ("a second env with the same seed", other)):
-        at = _first_difference(first, second)
-        if at is not None:
-            findings.append(f"{name.capitalize()} and given the same actions behaves differently from call {at} on.")
+    verdict = try_exactness(lambda _: _Player(make_env), seconds=SECONDS, steps=min(max_steps, STEPS))
+    if verdict.tested and verdict.why:
+        findings.append(f"{verdict.why[0].upper()}{verdict.why[1:]}.")
     used = _global_generators_used(env, seed, max_steps)
-    if used:
+    if used and "global generator" not in verdict.why:
         findings.append(
             f"The global generator of {' and '.join(used)} was used or seeded: draw from self.np_random instead."
         )
@@ -233,6 +235,60 @@ class _WorldAsOne:
         self._next += len(which)
 
 
+class _Player:
+    """What was made as a `flatwater.envs.exact.Player`; a second one is played beside it, step by step."""
+
+    def __init__(self, make_env: Callable[[], object]) -> None:
+        self._first, self._second = made = [make_env(), make_env()]
+        self._envs = [_as_one(env) for env in made]
+        self._infos: list[dict[str, Any]] = [{}, {}]
+        self._over, self._masked = [True, True], False
+
+    @property
+    def saves(self) -> bool:
+        return isinstance(self._first, gymnasium.Env | gymnasium.vector.VectorEnv) and keeps(self._first)
+
+    def save(self) -> Any:  # noqa: ANN401
+        return state_of(self._first)
+
+    def load(self, state: Any) -> None:  # noqa: ANN401
+        load_state_(self._first, state)
+
+    def begin(self, seed: int) -> Shown:
+        shown = self._begin(0, seed)
+        if self._over[1]:
+            self._begin(1, seed + 1)
+        return shown
+
+    def _begin(self, which: int, seed: int) -> Shown:
+        self._envs[which].action_space.seed(seed)
+        seen, self._infos[which] = self._envs[which].reset(seed=seed)
+        self._over[which], self._masked = False, _MASK in self._infos[0]
+        return self._shown(seen, self._infos[which])
+
+    def choose(self, rng: np.random.Generator) -> Any:  # noqa: ANN401
+        env = self._envs[0]
+        env.action_space.seed(int(rng.integers(1 << 30)))
+        return _sample(env, self._infos[0], _Record(), masked=self._masked)
+
+    def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
+        seen, reward, terminated, truncated, self._infos[0] = self._envs[0].step(action)
+        shown = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
+        if not self._over[1]:
+            beside = _sample(self._envs[1], self._infos[1], _Record(), masked=self._masked)
+            *_, ends, cut, self._infos[1] = self._envs[1].step(beside)
+            self._over[1] = bool(ends or cut)
+        return {**self._shown(seen, self._infos[0]), **shown}, bool(terminated or truncated)
+
+    def _shown(self, seen: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
+        parts = {f"observations{path}": np.array(part) for path, part in _parts(seen)}
+        parts |= {f"masks{path}": np.array(part) for path, part in _parts(info.get(_MASK, ()))}
+        return {name: np.array(repr(part)) if part.dtype.hasobject else part for name, part in parts.items()}
+
+    def close(self) -> None:
+        """What was made is the caller's."""
+
+
 def _play(env: Env, episodes: int, seed: int, max_steps: int) -> _Record:
     """Reset with the seed, then without; each episode to its end."""
     record = _Record()
@@ -322,14 +378,6 @@ def _check_outcome(step: tuple[Any, ...], record: _Record) -> tuple[float, bool,
         if not isinstance(flag, bool | np.bool_):
             record.find(f"step() returned {name} = {flag!r} ({_kind(flag)}): must be a bool.")
     return float(reward), bool(terminated), bool(truncated)
-
-
-def _first_difference(one: _Record, other: _Record) -> int | None:
-    pairs = zip(one.calls, other.calls, strict=False)
-    for at, (a, b) in enumerate(pairs):
-        if a != b:
-            return at
-    return None if len(one.calls) == len(other.calls) else min(len(one.calls), len(other.calls))
 
 
 def _growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str]:
