@@ -11,7 +11,14 @@ from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES, SyntheticConfig
 from flatwater.panel.features import OBSERVABLE, find_features
 from flatwater.panel.features import observed as features_of
 from flatwater.panel.indicators import write_indicators_
-from flatwater.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, statistics
+from flatwater.panel.normalise import (
+    OBSERVATION_LIMIT,
+    SCALES,
+    Statistics,
+    observation_panel,
+    scales_of,
+    statistics,
+)
 from flatwater.panel.panel import FEATURES, Panel, build_panel
 from flatwater.panel.synthetic import synthetic_panel
 
@@ -42,6 +49,40 @@ def test_statistics_are_those_of_training_days(panel: Panel) -> None:
             deviation = (sum((x - mean) ** 2 for x in known) / len(known)) ** 0.5 if known else np.inf
             assert stats.mean[n, f] == pytest.approx(mean, rel=1e-9)
             assert stats.deviation[n, f] == pytest.approx(deviation or 1, rel=1e-9)
+
+
+def with_context(panel: Panel, yields: float) -> Panel:
+    """Its last two columns become context: one like the shares, and a rate near 0 whose percentages are huge."""
+    values = panel.values.copy()
+    days = np.arange(len(panel.dates))
+    values[:, -1] = (yields * (1.1 + np.sin(days)))[:, None]
+    write_indicators_(values)
+    return build_panel(
+        values=values, dates=panel.dates, instruments=panel.instruments, investable=panel.instruments[:-2]
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in OBSERVABLE if OBSERVABLE[name].scale_free])
+def test_shares_and_context_columns_have_statistics_of_their_own(panel: Panel, name: str) -> None:
+    features, mixed = (name,), with_context(panel, 0.05)
+    found = statistics(mixed, features, TRAIN)
+    shares = slice(0, len(panel.instruments) - 2)
+    alone = build_panel(values=panel.values[:, shares].copy(), dates=panel.dates, instruments=panel.instruments[shares])
+    for each in ("mean", "deviation"):
+        np.testing.assert_allclose(
+            getattr(found, each)[shares], getattr(statistics(alone, features, TRAIN), each), rtol=1e-12
+        )
+    for n in (-2, -1):  # each context column: as if there were no other
+        known = features_of(mixed, find_features(features), TRAIN.stop, slice(None))[:, n, 0]
+        known = known[np.isfinite(known)]
+        mean, deviation = (known.mean(), known.std()) if len(known) else (0, np.inf)
+        assert found.mean[n, 0] == pytest.approx(mean, rel=1e-9)
+        assert found.deviation[n, 0] == pytest.approx(deviation, rel=1e-9)
+
+
+def test_a_panel_says_how_it_is_scaled_where_that_matters(panel: Panel) -> None:
+    assert scales_of(panel) is None
+    assert scales_of(with_context(panel, 0.05)) == SCALES
 
 
 def test_a_range_and_a_slice_say_the_same(panel: Panel) -> None:

@@ -14,9 +14,11 @@ from flatwater.config.toml import from_mapping
 from flatwater.errors import CheckpointError, ConfigError, DataError, FlatwaterError
 from flatwater.panel.extending import difference
 from flatwater.panel.locate import load_panel
+from flatwater.panel.normalise import SCALES
 from flatwater.panel.panel import FEATURES, Panel, build_panel, first_days
 from flatwater.panel.store import save_panel
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.market import begun_on
 from flatwater.recipes.erl.run import compose, prepare
 from flatwater.rundir.layout import open_folder
 from flatwater.runs.session import read_config, restore_run
@@ -219,3 +221,16 @@ def test_traders_that_cannot_be_taken_over_are_refused_before_anything_is_writte
         fw.train("erl", run="next", quiet=True, **settings)
     assert said in str(refused.value)
     assert not Path("next").exists()
+
+
+def test_a_run_that_scaled_its_context_columns_with_the_shares_is_refused() -> None:
+    """Its networks would see other numbers than they learned from. Panels without such columns are as they were."""
+    mixed = from_mapping(ErlRunConfig, {"panel": "synthetic:4x300:context_instruments=1"}, "")
+    panel = load_panel(mixed.panel)
+    older = {"fingerprint": panel.fingerprint, "days": len(panel.dates)}
+    with pytest.raises(DataError, match=r"scaled context columns together .* train anew"):
+        begun_on(mixed, mixed, older)
+    assert begun_on(mixed, mixed, older | {"scales": SCALES}) == mixed
+    plain = from_mapping(ErlRunConfig, {"panel": "synthetic:4x300"}, "")
+    panel = load_panel(plain.panel)
+    assert begun_on(plain, plain, {"fingerprint": panel.fingerprint, "days": len(panel.dates)}) == plain

@@ -291,7 +291,7 @@ def test_prices_that_cannot_be_used_are_refused(runs: dict[str, Path]) -> None:
     trader = fw.load(runs["hindsight"])
     with pytest.raises(DataError, match="the prices lack S5"):
         trader.orders("synthetic:5x260")
-    with pytest.raises(DataError, match="19 days of prices: the trader looks at the last 20"):
+    with pytest.raises(DataError, match="19 rows of prices: the trader looks at the last 20"):
         trader.orders(first_days(load_panel(TINY["panel"]), 19))
     with pytest.raises(ConfigError, match="cash is left out"):
         trader.orders(TINY["panel"], [held()])

@@ -1,9 +1,9 @@
 """What an agent can observe of a column on a day: the panel's own features, and some that are free of scale.
 
 A price of 30 and one of 3,000 say nothing in themselves; their changes do. The features that are free of scale are in
-percent, and mean the same in every column and every year, so one mean and one deviation over all columns scale them
-(`panel/normalise.py`): what a column does over years then remains visible. The panel's own prices are scaled column by
-column.
+percent, and mean the same in every column and every year, so one mean and one deviation over all that can be bought
+scale them (`panel/normalise.py`): what a column does over years then remains visible. The panel's own prices, and
+everything of a context column, are scaled column by column.
 """
 
 from collections.abc import Callable, Sequence

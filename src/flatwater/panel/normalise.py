@@ -1,8 +1,10 @@
 """Observations: chosen features, scaled by the statistics of training days, with 0 where anything is missing.
 
 Mean and deviation are taken over training days alone, so that nothing of validation or holdout reaches an agent through
-the scale: per column and feature, and over all columns together where a feature is free of scale. Both functions work
-in blocks of columns: the temporaries are a few megabytes, whatever the size of the panel.
+the scale: per column and feature; and where a feature is free of scale, over all columns that can be bought together. A
+context column (an index, a yield, a spread) is none of these: a yield that moves from 0.1 to 0.2 has risen by 100 %. So
+it has statistics of its own in every feature, and those of the shares do not depend on it. Both functions work in
+blocks of columns: the temporaries are a few megabytes, whatever the size of the panel.
 """
 
 from collections.abc import Iterator
@@ -19,12 +21,15 @@ from flatwater.panel.panel import Panel
 OBSERVATION_LIMIT = 10.0
 """Normalised values are clipped to +-10 deviations: one bad print must not swamp a network's inputs."""
 
+SCALES = "shares and context columns apart"
+"""How columns are scaled. Runs on panels with context columns keep it, as their weights mean nothing under another."""
+
 _BLOCK_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Statistics:
-    """Mean and deviation of each column and feature over the training days; of all columns where they are pooled."""
+    """Mean and deviation of each column and feature over the training days; of all that can be bought where pooled."""
 
     mean: np.ndarray
     """[N, F'] float64; 0 where no value is known on those days."""
@@ -36,6 +41,11 @@ class Statistics:
     """
 
 
+def scales_of(panel: Panel) -> str | None:
+    """`SCALES` of a panel with context columns; None of one without, where it makes no difference."""
+    return SCALES if len(panel.investable) < len(panel.instruments) else None
+
+
 def statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> Statistics:
     """Mean and deviation of `features` over `days` (rows 0 to the end of training), summed in float64.
 
@@ -43,7 +53,8 @@ def statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> 
         DataError: there is no such feature.
     """
     start, stop, _ = days.indices(len(panel.dates)) if isinstance(days, slice) else (days.start, days.stop, 1)
-    pooled = np.array([feature.scale_free for feature in find_features(features, panel.features)])
+    scale_free = np.array([feature.scale_free for feature in find_features(features, panel.features)])
+    pooled = np.isin(np.arange(len(panel.instruments)), panel.investable)[:, None] & scale_free
     count, total, squares = (np.zeros((len(panel.instruments), len(features))) for _ in range(3))
     for columns, block in _blocks(panel, features, start, stop):
         count[columns] = np.isfinite(block).sum(axis=0)
@@ -61,8 +72,8 @@ def statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> 
 
 
 def _shared(sums: np.ndarray, pooled: np.ndarray) -> np.ndarray:
-    """Sums [N, F'], those of pooled features over all columns."""
-    return np.where(pooled, sums.sum(axis=0), sums)
+    """Sums [N, F'], where `pooled` [N, F'] over all columns that are."""
+    return np.where(pooled, np.where(pooled, sums, 0).sum(axis=0), sums)
 
 
 def observation_panel(

@@ -15,7 +15,7 @@ from flatwater.errors import DataError, require
 from flatwater.panel.extending import difference
 from flatwater.panel.locate import cache_folder, cached_panel, load_panel, name_in_cache
 from flatwater.panel.mapped import mapped
-from flatwater.panel.normalise import observation_panel, statistics
+from flatwater.panel.normalise import observation_panel, scales_of, statistics
 from flatwater.panel.panel import Panel, first_days
 from flatwater.panel.splits import Splits, split_days
 from flatwater.recipes.erl.config import ErlRunConfig
@@ -39,11 +39,18 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
     """The settings that cut the panel to the days that a run began with, where it has newer ones by now.
 
     Raises:
-        DataError: the panel lacks a day or an instrument of the run's own, or differs from it on a day that both have.
-            Where the run's own panel is gone from this machine, whoever compares fingerprints says so.
+        DataError: the panel lacks a day or an instrument of the run's own, or differs from it on a day that both have;
+            or the run's version scaled its context columns in another way. Where the run's own panel is gone from this
+            machine, whoever compares fingerprints says so.
     """
     days, mark = data.get("days"), data.get("fingerprint")
     given = load_panel(config.panel)
+    if data and (scales := scales_of(given)) is not None and data.get("scales") != scales:
+        raise DataError(
+            "the run was begun with a version of Flatwater that scaled context columns together with the instruments "
+            f"that can be bought; this one scales {scales}, so its networks would see other numbers than they learned "
+            "from. Go on with that version, or train anew."
+        )
     if not isinstance(days, int) or given.fingerprint == mark:
         return config
     begun = first_days(given, min(days, len(given.dates)))

@@ -20,6 +20,7 @@ from flatwater.metrics.alarms import (
     skipped_steps,
 )
 from flatwater.panel.locate import file_of, load_truth
+from flatwater.panel.normalise import scales_of
 from flatwater.panel.panel import Panel
 from flatwater.panel.specification import is_synthetic
 from flatwater.recipes.erl.config import ErlRunConfig
@@ -102,8 +103,8 @@ class ErlRun(CrewRun):
 
     def data(self) -> dict[str, Any]:
         """The panel, by its content."""
-        panel = self.panel
-        return {
+        panel, scales = self.panel, scales_of(self.panel)
+        return ({} if scales is None else {"scales": scales}) | {
             "fingerprint": panel.fingerprint,
             "days": len(panel.dates),
             "instruments": len(panel.instruments),
