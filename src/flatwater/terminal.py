@@ -55,8 +55,16 @@ class Working(Status):
 
     console: Console
 
-    def __init__(self, status: RenderableType, *, console: Console, **settings: Any) -> None:  # noqa: ANN401  (same)
-        """Nothing is shown before it is entered."""
+    def __init__(
+        self,
+        status: RenderableType,
+        *,
+        console: Console,
+        first: float | None = None,
+        **settings: Any,  # noqa: ANN401  (same)
+    ) -> None:
+        """Nothing is shown before it is entered; `first` seconds later in a log, where 10 are too long to wait."""
+        self._first = first
         super().__init__(_text(status), console=console, **settings)
         self._what, self._within = status, ExitStack()
         self._began = self._told = time.monotonic()
@@ -90,7 +98,8 @@ class Working(Status):
         line = f"{self._what} {', '.join(filter(None, parts))}"
         if self.console.is_terminal:
             super().update(Text(line))
-        elif is_due(now, self._began, self._told):
+        elif is_due(now, self._began, self._told) or (self._first is not None and now - self._began >= self._first):
+            self._first = None
             self._told = now
             self.console.print(Text(line), soft_wrap=True)
 

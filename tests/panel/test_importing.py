@@ -189,7 +189,7 @@ def swap(one: int, other: int) -> Callable[[Rows], None]:
         (cell(5, "date", "soon"), r"row 5, column date: 'soon' is not a date\. Write 2013-03-01"),
         (cell(5, "date", "02/01/2020"), r"row 5, column date: '02/01/2020' is not a date"),
         (cell(5, "date", "2020-02-30"), r"row 5, column date: '2020-02-30' is not a date"),
-        (cell(5, "date", ""), r"row 5, column date: None is not a date"),
+        (cell(5, "date", ""), r"row 5, column date: an empty cell is not a date"),
         (cell(2, "open", "1O.5"), r"row 2, column open: '1O.5' is not a finite number"),
         (cell(2, "open", "inf"), r"row 2, column open: 'inf' is not a finite number"),
         (cell(2, "symbol", ""), r"row 2, column symbol: the symbol is empty"),
@@ -259,7 +259,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         (
             "a.numbers",
             b"PK",
-            r"a.numbers: a panel is imported from .parquet, .csv, .xlsx, .*, not from '.numbers'. Save it as one",
+            r"a.numbers: a panel is imported from .parquet, .csv, .csv.gz, .*, not from '.numbers'. Save it as one",
         ),
     ],
 )

@@ -38,8 +38,8 @@ class PanelImport:
     """
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """A .parquet, .csv, .xlsx, .xlsm, .xls or .ods file (the last four: pip install 'flatwater[excel]'). What cannot be
-    right in it is refused with its row and column."""
+    """A .parquet, .csv, .csv.gz, .xlsx, .xlsm, .xls or .ods file (the last four: pip install 'flatwater[excel]'). What
+    cannot be right in it is refused with its row and column."""
     out: Path
     """The panel file to write; an existing panel is replaced, in one stroke."""
     force: bool = False
@@ -54,6 +54,9 @@ class PanelImport:
     """What stands before decimals in text. Left out: guessed, for each column."""
     sheet: str | None = None
     """The sheet of a workbook. Left out: the only one that holds a table."""
+    bars: Annotated[Literal["last", "daily"] | None, tyro.conf.arg(metavar="{last,daily}")] = None
+    """What to make of prices of hours or minutes: the last row of each day, or a bar of all its rows (first open,
+    highest high, lowest low, last close). Left out: such prices are refused."""
     features: tuple[str, ...] = ()
     """Own features: columns of the file, as in `my_signal` (`AAPL_my_signal` in wide form), or functions, as in
     `signals:alpha` for `signals.py` in this folder. `rsi` and its like then take the place of what is computed."""
@@ -70,7 +73,7 @@ class PanelImport:
 
         check_place(self.out, source=self.source, force=self.force)
         chosen = None if self.investable is None else _names(self.investable)
-        with terminal().status(f"reading {self.source} and computing the indicators …"):
+        with terminal().status(f"reading {self.source} and computing the indicators …", first=2.0):
             imported = read_prices(
                 self.source,
                 investable=chosen,
@@ -79,6 +82,7 @@ class PanelImport:
                 features=self.features,
                 decimal=self.decimal,
                 sheet=self.sheet,
+                bars=self.bars,
             )
             check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
             save_panel(imported.panel, self.out)

@@ -66,7 +66,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
     if empty:
         column = prices.columns[empty[0], "close"]
         raise DataError(f"{source}: column {column}: {empty[0]} has not one closing price. Drop the instrument.")
-    bought = pl.col("symbol").is_in(list(traded))
+    bought = pl.lit(value=True) if len(traded) == len(prices.instruments) else pl.col("symbol").is_in(list(traded))
     low = "must be above 0; leave it empty if missing, or name what is traded with --investable if this is no price"
     rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
         (bought & (pl.col(price) <= 0), (price,), low) for price in PRICES
@@ -85,9 +85,10 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
         (_below("high", "close"), ("close", "high"), "the close is above the high"),
         (_below("close", "low"), ("close", "low"), "the close is below the low"),
     ]
-    for broken, involved, reason in rules:
-        wrong = prices.frame.filter(broken).sort("row")
-        if not wrong.is_empty():
+    any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
+    for (broken, involved, reason), is_broken in zip(rules, any_broken, strict=True):
+        if is_broken:
+            wrong = prices.frame.filter(broken).sort("row")
             name = wrong["symbol"][0]
             given = ", ".join(f"{prices.columns[name, price]} = {wrong[price][0]:.7g}" for price in involved)
             raise DataError(f"{source}: row {wrong['row'][0]}, {name} on {wrong['date'][0]}: {given}: {reason}.")

@@ -17,6 +17,7 @@ DateOrder = Literal["mdy", "dmy", "ymd"]
 _WORDS = {"mdy": "month, day, year", "dmy": "day, month, year", "ymd": "year, month, day"}
 _MONTHS = dict(zip("jan feb mar apr may jun jul aug sep oct nov dec".split(), range(1, 13), strict=True))  # noqa: SIM905
 _TIME = r"[T ]\s*\d{1,2}:\d{2}.*$"
+_CLOCK = r"[T ]\s*(?<h>\d{1,2}):(?<m>\d{2})(?::(?<s>\d{2}))?(?:[.,]\d+)?\s*(?:(?<half>[AaPp])[Mm])?"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2}|[A-Z]{2,4}T?|\[.*\])$"
 _UNITS = (("s", 11), ("ms", 14), ("us", 17), ("ns", 19))
 """Units of numbers since 1970, with the most digits of a column that counts in it."""
@@ -69,10 +70,36 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
         days = _of_text(source, column, as_text(source, column), order)
     if days.null_count():
         row = int(days.is_null().arg_true()[0])
-        raise DataError(
-            f"{source}: row {row + 1}, column {column.name}: {shown(column[row])} is not a date. Write 2013-03-01."
-        )
+        given = "an empty cell" if column[row] is None else shown(column[row])
+        raise DataError(f"{source}: row {row + 1}, column {column.name}: {given} is not a date. Write 2013-03-01.")
     return days
+
+
+def moments_of(column: pl.Series) -> pl.Series | None:
+    """Seconds since midnight of each row, as written; None where no row has a time of day.
+
+    Args:
+        column: text, numbers, or dates, as of `parse_dates`.
+    """
+    if isinstance(column.dtype, pl.Datetime):
+        stamps = column
+    elif column.dtype == pl.Date or column.dtype.is_nested() or column.dtype in {pl.Binary, pl.Object}:
+        return None
+    else:
+        text = (column.cast(pl.Int64, strict=False) if column.dtype.is_float() else column).cast(pl.String)
+        if text.str.contains(_EPOCH).all() and text.null_count() == 0:
+            stamps = _stamps_since_1970(text)[1]
+        else:
+            parts = text.str.extract_groups(_CLOCK).struct.unnest()
+            hour = pl.col("h").cast(pl.Int64) % 12 + 12 * (pl.col("half").str.to_lowercase() == "p")
+            hour = pl.when(pl.col("half").is_null()).then(pl.col("h").cast(pl.Int64)).otherwise(hour)
+            second = pl.col("s").cast(pl.Int64).fill_null(0)
+            found = parts.select(3600 * hour + 60 * pl.col("m").cast(pl.Int64) + second).to_series()
+            return found.fill_null(0) if found.max() else None
+    clock = (stamps.dt.hour(), stamps.dt.minute(), stamps.dt.second())
+    hours, minutes, seconds = (each.cast(pl.Int64) for each in clock)
+    found = (3600 * hours + 60 * minutes + seconds).fill_null(0)
+    return found if found.max() else None
 
 
 def _of_text(source: Path, column: pl.Series, text: pl.Series, order: DateOrder | None) -> pl.Series:
@@ -148,13 +175,18 @@ def _order_of(source: Path, column: str, parts: pl.DataFrame, order: DateOrder |
 
 
 def _since_1970(source: Path, text: pl.Series) -> pl.Series:
-    numbers, digits = text.cast(pl.Int64, strict=False), text.str.len_chars()
-    unit = next(unit for unit, most in _UNITS if (digits <= most).all())
+    unit, stamps = _stamps_since_1970(text)
     note(source, f"column {text.name}: numbers since 1970 in {unit}: a day is the date in Greenwich.")
-    days = numbers if unit != "s" else numbers * 1000
-    stamps = days.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"
     found = stamps.dt.date()
     return found.set(found.dt.year() < 1973, None)  # noqa: PLR2004  (fewer digits than the others: another unit)
+
+
+def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
+    """The unit of the column's numbers, and their times in Greenwich."""
+    numbers, digits = text.cast(pl.Int64, strict=False), text.str.len_chars()
+    unit = next(unit for unit, most in _UNITS if (digits <= most).all())
+    days = numbers if unit != "s" else numbers * 1000
+    return unit, days.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"
 
 
 def _say_times(source: Path, column: str, zones: set[str | None]) -> None:

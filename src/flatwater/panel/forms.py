@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from flatwater.errors import DataError
-from flatwater.panel.adjusting import RAW_CLOSE, adjust, say_adjusted
+from flatwater.panel.adjusting import adjust, say_adjusted
 from flatwater.panel.checking import Prices
-from flatwater.panel.dates import DateOrder, parse_dates
-from flatwater.panel.naming import ADJUSTED, Layout, say_closes
+from flatwater.panel.dates import DateOrder, moments_of, parse_dates
+from flatwater.panel.naming import ADJUSTED, Layout, kind_of, say_closes
 from flatwater.panel.notes import note
 from flatwater.panel.panel import PRICES
-from flatwater.panel.parsing import as_text, parse_numbers
+from flatwater.panel.parsing import as_text, parse_columns, parse_numbers
 
 
 def long_prices(
@@ -30,7 +31,7 @@ def long_prices(
     if "symbol" in named:
         symbol = as_text(source, frame[named["symbol"]])
     else:
-        symbol = _from_file_name(source, named["date"], days)
+        symbol = _from_file_name(source, frame[named["date"]], days)
     nameless = symbol.is_null() | (symbol == "")
     if nameless.any():
         row = int(nameless.arg_true()[0]) + 1
@@ -48,21 +49,24 @@ def long_prices(
             *(parse_numbers(source, frame[name]).alias(name) for name in kept),
         ]
     )
-    if (adjusted := named.get(ADJUSTED)) not in {None, named["close"]}:
-        table = adjust(source, table, adjusted, parse_numbers(source, frame[adjusted]))
+    adjusted = named.get(ADJUSTED)
+    if adjusted is not None and adjusted != named["close"]:
+        table = table.with_columns(parse_numbers(source, frame[adjusted]).alias(ADJUSTED))
+        table = adjust(source, table, dict.fromkeys(instruments, adjusted))
         say_adjusted(source, adjusted)
     return Prices(table, instruments, {(name, price): columns[price] for name in instruments for price in PRICES})
 
 
-def _from_file_name(source: Path, column: str, days: pl.Series) -> pl.Series:
-    if days.is_duplicated().any():
+def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Series:
+    name = source.name.split(".")[0] if kind_of(source) == ".csv.gz" else source.stem
+    if days.is_duplicated().any() and moments_of(dates) is None:
         first = int(days.is_duplicated().arg_true()[0])
         raise DataError(
-            f"{source}: column symbol missing, and {days[first]} (row {first + 1}, column {column}) is there more than "
-            "once. Add --map symbol=COLUMN."
+            f"{source}: column symbol missing, and {days[first]} (row {first + 1}, column {dates.name}) is there more "
+            "than once. Add --map symbol=COLUMN."
         )
-    note(source, f"no column for symbols: all rows are taken as {source.stem}, the file's name.")
-    return pl.repeat(source.stem, len(days), eager=True)
+    note(source, f"no column for symbols: all rows are taken as {name}, the file's name.")
+    return pl.repeat(name, len(days), eager=True)
 
 
 def wide_prices(
@@ -73,29 +77,28 @@ def wide_prices(
     Raises:
         DataError: a date or a number cannot be read.
     """
-    columns = layout.wide
+    columns, height = layout.wide, frame.height
     instruments = tuple(dict.fromkeys(name for name, _ in columns))
     days = parse_dates(source, frame[layout.named["date"]], order)
-    prices = dict.fromkeys(column for (_, field), column in columns.items() if field in {*PRICES, *kept})
-    numbers = {column: parse_numbers(source, frame[column]) for column in prices}
-    nothing = pl.repeat(None, frame.height, dtype=pl.Float64, eager=True)
-    parts = []
-    for name in instruments:
-        part = pl.DataFrame(
-            [
-                pl.int_range(1, frame.height + 1, eager=True).alias("row"),
-                days.alias("date"),
-                *(numbers[columns[name, price]].alias(price) for price in PRICES),
-            ]
-        ).with_columns(
-            pl.lit(name).alias("symbol"),
-            *(numbers.get(columns.get((name, each), ""), nothing).alias(each) for each in kept),
-        )
-        if (adjusted := columns.get((name, ADJUSTED))) is not None:
-            part = adjust(source, part, adjusted, parse_numbers(source, frame[adjusted]))
-        elif any(price == ADJUSTED for _, price in columns):
-            part = part.with_columns(pl.col("close").alias(RAW_CLOSE))
-        parts.append(part)
-    if scaled := [column for (_, price), column in columns.items() if price == ADJUSTED]:
-        say_adjusted(source, scaled[0], len(scaled))
-    return Prices(pl.concat(parts), instruments, columns)
+    adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED}
+    fields = (*PRICES, *kept, *((ADJUSTED,) if adjusted else ()))
+    wanted = [column for (_, field), column in columns.items() if field in fields]
+    numbers = parse_columns(source, frame, [*dict.fromkeys(wanted)])
+    nothing = pl.repeat(None, height, dtype=pl.Float64, eager=True)
+
+    def stacked(field: str) -> pl.Series:
+        return pl.concat([numbers.get(columns.get((name, field), ""), nothing) for name in instruments]).alias(field)
+
+    rows = np.arange(len(instruments) * height)
+    table = pl.DataFrame(
+        [
+            pl.Series("row", rows % max(1, height) + 1),
+            pl.Series("symbol", instruments, dtype=pl.Enum(instruments)).gather(rows // max(1, height)),
+            pl.concat([days] * len(instruments)).alias("date"),
+            *map(stacked, fields),
+        ]
+    )
+    if adjusted:
+        table = adjust(source, table, adjusted)
+        say_adjusted(source, next(iter(adjusted.values())), len(adjusted))
+    return Prices(table, instruments, columns)

@@ -19,19 +19,34 @@ import polars as pl
 
 from flatwater.errors import DataError
 from flatwater.panel.adjusting import RAW_CLOSE, find_jumps, say_jumps, say_unused
+from flatwater.panel.bars import Bars, one_row_a_day
+from flatwater.panel.calendar import DAILY
 from flatwater.panel.checking import check_order, check_prices
 from flatwater.panel.dates import DateOrder
 from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.lists import unpack_lists
-from flatwater.panel.naming import SHEETS, SUFFIXES, Layout, find_layout, join_heads, say_guessed
-from flatwater.panel.notes import notes_at_the_end
+from flatwater.panel.naming import (
+    SHEETS,
+    SUFFIXES,
+    Layout,
+    check_names,
+    find_layout,
+    join_heads,
+    kind_of,
+    say_guessed,
+)
+from flatwater.panel.notes import note, notes_at_the_end
 from flatwater.panel.own import compute_own, kept_names, own_of
 from flatwater.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
 from flatwater.panel.parsing import Decimal, plain_numbers
 from flatwater.panel.ragged import check_rows, separator_of
 from flatwater.panel.sheets import read_sheet
+from flatwater.panel.unpacking import plain_text
 from flatwater.regular import open_regular
+
+PACKED = {".zip", ".zst", ".csv.zst", ".bz2", ".xz", ".7z", ".gz", ".tar.gz", ".tgz"}
+"""Suffixes of files that hold others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,17 +69,27 @@ def import_panel(
     features: Sequence[str] = (),
     decimal: Decimal | None = None,
     sheet: str | None = None,
+    bars: Bars | None = None,
 ) -> Panel:
     """Read prices and build a panel with its indicators; what is noteworthy is said by warnings.
 
     The arguments and errors are those of `read_prices`.
     """
     imported = read_prices(
-        source, investable=investable, columns=columns, dates=dates, features=features, decimal=decimal, sheet=sheet
+        source,
+        investable=investable,
+        columns=columns,
+        dates=dates,
+        features=features,
+        decimal=decimal,
+        sheet=sheet,
+        bars=bars,
     )
     say_guessed(source, imported.layout)
     say_unused(source, imported.layout.unused)
     say_jumps(source, imported.jumps)
+    if (calendar := imported.panel.calendar) != DAILY:
+        note(source, f"{calendar.in_words}. What is said of a year counts with these.")
     return imported.panel
 
 
@@ -77,6 +102,7 @@ def read_prices(
     features: Sequence[str] = (),
     decimal: Decimal | None = None,
     sheet: str | None = None,
+    bars: Bars | None = None,
 ) -> Imported:
     """Read prices and build a panel with its indicators.
 
@@ -92,6 +118,7 @@ def read_prices(
         features: own ones: columns of the file, and functions such as `signals:alpha` (`own`).
         decimal: what stands before decimals in text, where it is not to be guessed.
         sheet: of a workbook; None for the only one with a table.
+        bars: how to make one row of a day's (`bars.Bars`); None refuses prices of hours or minutes.
 
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
@@ -104,7 +131,7 @@ def read_prices(
         frame, mapping = unpack_lists(source, frame, columns, kept)
         layout = find_layout(source, frame.columns, mapping, kept)
         read = wide_prices if layout.wide else long_prices
-        prices = read(source, frame, layout, dates, kept)
+        prices = one_row_a_day(source, read(source, frame, layout, dates, kept), frame[layout.named["date"]], bars)
         check_order(source, prices)
         traded = investable_columns(prices.instruments, investable)
         names = tuple(prices.instruments[n] for n in traded)
@@ -115,12 +142,10 @@ def read_prices(
 
 
 def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFrame:
-    kind = source.suffix.lower()
+    kind = kind_of(source)
     if kind not in SUFFIXES:
-        raise DataError(
-            f"{source}: a panel is imported from {', '.join(SUFFIXES)}, not from {source.suffix!r}. Save it as one of "
-            "these in the program that wrote it."
-        )
+        remedy = "Unpack it first" if kind in PACKED else "Save it as one of these in the program that wrote it"
+        raise DataError(f"{source}: a panel is imported from {', '.join(SUFFIXES)}, not from {kind!r}. {remedy}.")
     if sheet is not None and kind not in SHEETS:
         raise DataError(f"--sheet {sheet}: {source} has no sheets. Leave --sheet out.")
     try:
@@ -129,7 +154,8 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
                 return read_sheet(source, file, sheet, decimal)
         if kind == ".parquet":
             return pl.read_parquet(source)
-        return _read_text(source, decimal)
+        with plain_text(source) as text:
+            return _read_text(source, text, decimal)
     except pl.exceptions.NoDataError as wrong:
         raise DataError(
             f"{source}: the file is empty. Give one with a line of names and a line for each day."
@@ -138,17 +164,20 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
         raise DataError(f"{source}: the file cannot be read: {wrong.strerror or wrong}. Check the path.") from wrong
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as wrong:
         reason = str(wrong).strip().split("\n", maxsplit=1)[0]
-        raise DataError(f"{source}: the file cannot be read as {source.suffix[1:]}: {reason}") from wrong
+        if "utf-8" in reason.lower():
+            reason = "it is not UTF-8 throughout. Save it as UTF-8 (in Excel: CSV UTF-8)."
+        raise DataError(f"{source}: the file cannot be read as {kind[1:]}: {reason}") from wrong
 
 
-def _read_text(source: Path, decimal: Decimal | None) -> pl.DataFrame:
+def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFrame:
     """Everything as text: numbers are parsed by us, so that an error can name its row and column."""
-    separator = separator_of(source)
-    check_rows(source, separator)
-    top = pl.read_csv(source, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
+    separator = separator_of(text)
+    check_rows(source, separator, text=text)
+    top = pl.read_csv(text, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
     names, heads = join_heads(top.rows()) or (None, 1)
+    check_names(source, names or top.row(0))
     frame = pl.read_csv(
-        source, infer_schema=False, separator=separator, new_columns=names, skip_rows_after_header=heads - 1
+        text, infer_schema=False, separator=separator, new_columns=names, skip_rows_after_header=heads - 1
     )
     return plain_numbers(frame, separator=separator, decimal=decimal)
 
@@ -156,11 +185,14 @@ def _read_text(source: Path, decimal: Decimal | None) -> pl.DataFrame:
 def _panel(
     instruments: tuple[str, ...], table: pl.DataFrame, investable: Sequence[str], origins: Mapping[str, str]
 ) -> Panel:
-    dates, day = np.unique(table["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
-    places = {name: n for n, name in enumerate(instruments)}
-    column = table["symbol"].cast(pl.String).replace_strict(places, return_dtype=pl.Int64).to_numpy()
+    dates = table["date"].unique().sort().to_numpy().astype("datetime64[D]")
+    # Of as many days as lie between the first and the last: searching each row's date takes longer.
+    place_of_day = np.zeros(int((dates[-1] - dates[0]).astype(int)) + 1, dtype=np.int64)
+    place_of_day[(dates - dates[0]).astype(int)] = np.arange(len(dates))
+    day = place_of_day[(table["date"].to_numpy().astype("datetime64[D]") - dates[0]).astype(int)]
+    column = table["symbol"].cast(pl.Enum(instruments)).to_physical().to_numpy()
     features = (*FEATURES, *own_of(origins))
-    values = np.full((len(dates), len(places), len(features)), np.nan, dtype=np.float32)
+    values = np.full((len(dates), len(instruments), len(features)), np.nan, dtype=np.float32)
     for name in PRICES:
         values[day, column, features.index(name)] = table[name].to_numpy()
     write_indicators_(values)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from flatwater.errors import DataError
 from flatwater.panel.config import SyntheticConfig
-from flatwater.panel.naming import SUFFIXES
+from flatwater.panel.naming import SUFFIXES, kind_of
 from flatwater.panel.panel import Panel
 from flatwater.panel.shipped import shipped_panel_path
 from flatwater.panel.specification import is_synthetic, parse_synthetic
@@ -30,8 +30,8 @@ def load_panel(path: str | None) -> Panel:
     """Open the panel that `path` stands for, mapped from a file.
 
     Args:
-        path: None for the shipped panel; a stored panel; a .parquet, .csv or .xlsx file, imported now and kept in the
-            cache; or `synthetic:60x1500:signal=0.6:seed=3` (`parse_synthetic`).
+        path: None for the shipped panel; a stored panel; a .parquet, .csv, .csv.gz or .xlsx file, imported now and kept
+            in the cache; or `synthetic:60x1500:signal=0.6:seed=3` (`parse_synthetic`).
 
     Raises:
         DataError: the file cannot be used, or the cache cannot be written.
@@ -43,7 +43,7 @@ def load_panel(path: str | None) -> Panel:
         config = parse_synthetic(path)
         return _cached(repr(config), lambda: _generated(config))
     source = file_of(path)
-    if source.suffix.lower() in SUFFIXES:
+    if kind_of(source) in SUFFIXES:
         return _cached(_file_hash(source), lambda: _imported(source))
     return open_panel(source)
 
@@ -139,6 +139,6 @@ def _generated(config: SyntheticConfig) -> Panel:
 def _file_hash(source: Path) -> str:
     try:
         with open_regular(source) as file:
-            return source.suffix.lower() + hashlib.file_digest(file, "sha256").hexdigest()
+            return kind_of(source) + hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as wrong:
         raise DataError(f"{source}: the file cannot be read: {wrong.strerror}. Check the path.") from wrong

@@ -11,7 +11,7 @@ from flatwater.panel.panel import PRICES
 
 SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 """Workbooks of spreadsheet programs."""
-SUFFIXES = (".parquet", ".csv", *SHEETS)
+SUFFIXES = (".parquet", ".csv", ".csv.gz", *SHEETS)
 """The files that can be imported."""
 
 ADJUSTED = "adj_close"
@@ -52,6 +52,27 @@ class Layout:
     """Those of `named` that nobody asked for and that have other names than ours."""
     unused: list[str]
     """Columns that are left out."""
+
+
+def kind_of(source: Path) -> str:
+    """Its suffix in lower case; of a packed table both, `.csv.gz`."""
+    return "".join(source.suffixes[-2:]).lower() if source.suffix.lower() == ".gz" else source.suffix.lower()
+
+
+def check_names(source: Path, names: Sequence[str]) -> None:
+    """Every column of a file must have a name of its own.
+
+    Raises:
+        DataError: two have the same; names it with their places.
+    """
+    places: dict[str, int] = {}
+    for place, name in enumerate(names, start=1):
+        if name in places:
+            named = f"named {name!r}" if name else "without a name"
+            raise DataError(
+                f"{source}: two columns are {named} (columns {places[name]} and {place}). Drop one, or rename it."
+            )
+        places[name] = place
 
 
 def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], kept: Sequence[str] = ()) -> Layout:

@@ -42,8 +42,11 @@ def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> t
         DataError: a function cannot be found, returns something else, or looks at later days.
     """
     origins = {name: f"column {name}" for name in kept_names(features)}
-    given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEYS)
-    for where in (each for each in features if ":" in each):
+    functions = [each for each in features if ":" in each]
+    if functions:
+        frame = frame.with_columns(pl.col("symbol").cast(pl.String))
+        given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEYS)
+    for where in functions:
         function, version = _find(where)
         found = _called(where, function, given)
         _check_causal(where, function, given, found)

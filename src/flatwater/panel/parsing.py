@@ -1,5 +1,6 @@
 """Text and vendor types to numbers, or an error that says which cell cannot be read."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -7,6 +8,7 @@ import polars as pl
 
 from flatwater.errors import DataError
 from flatwater.printable import shown
+from flatwater.progress import steps
 
 MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a")
 """What counts as a missing number in text, in any case."""
@@ -18,6 +20,9 @@ _ONLY_ENGLISH = (
     r"^-?\d{1,3}(?:,\d{3})+\.\d+$|^-?\d{1,3}(?:,\d{3}){2,}$|^-?\d*\.(?:\d{1,2}|\d{4,})$|^-?(?:0?|\d{4,})\.\d+$"
 )
 _ONLY_GERMAN = r"^-?\d{1,3}(?:\.\d{3})+,\d+$|^-?\d+,(?:\d{1,2}|\d{4,})$|^-?(?:0|\d{4,}),\d+$"
+
+AT_ONCE = 100
+"""Columns that are parsed in one call: a call for each takes longer than the parsing."""
 
 Decimal = Literal["point", "comma"]
 """What stands before decimals."""
@@ -36,6 +41,10 @@ def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | Non
         decimal: of all columns, where it is not to be guessed.
     """
     text = pl.col(pl.String)
+    if pl.String not in frame.dtypes:
+        return frame
+    if decimal is None and not any(frame.select(text.str.contains_any([",", *"$€£"]).any()).row(0)):
+        return frame  # as nearly all files are: a point alone stands before decimals
     frame = frame.with_columns(text.str.replace(_MONEY, "$1"))
     columns = frame.select(text.str.strip_chars()).get_columns()
     if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
@@ -61,6 +70,28 @@ def _rewritten(name: str, way: set[Decimal]) -> pl.Expr:
         without = stripped.str.replace_all(",", "", literal=True)
         return pl.when(stripped.str.contains(_ENGLISH)).then(without).otherwise(text).alias(name)
     return text
+
+
+def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> dict[str, pl.Series]:
+    """`parse_numbers` of many columns: text whose cells are all finite numbers at once, any other by itself.
+
+    Raises:
+        DataError: as `parse_numbers`, for the first such column.
+    """
+    found: dict[str, pl.Series] = {}
+    kinds = dict(frame.schema)  # asked once: it is built anew for each question
+    chunks = [names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)]
+    for chunk in steps(f"columns, {AT_ONCE} at once", chunks):
+        text = [name for name in chunk if kinds[name] == pl.String]
+        numbers = frame.select(pl.col(text).str.strip_chars().cast(pl.Float64, strict=False))
+        finite = (
+            dict(zip(text, numbers.select(pl.col(text).is_finite().all(ignore_nulls=False)).row(0), strict=True))
+            if text
+            else {}
+        )
+        for name in chunk:
+            found[name] = numbers[name] if finite.get(name) else parse_numbers(source, frame[name])
+    return found
 
 
 def as_text(source: Path, column: pl.Series) -> pl.Series:

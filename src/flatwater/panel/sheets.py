@@ -144,6 +144,12 @@ def _typed(name: str, cells: list[Any]) -> pl.Series:
     known = [None if isinstance(cell, str) else cell for cell in cells]
     if any(isinstance(cell, dt.date) for cell in known):
         if all(cell is None or isinstance(cell, dt.date) for cell in known):
+            if any(isinstance(cell, dt.datetime) and cell.time() != dt.time() for cell in known):
+                times = [
+                    cell if cell is None or isinstance(cell, dt.datetime) else dt.datetime.combine(cell, dt.time())
+                    for cell in known
+                ]
+                return pl.Series(name, times, dtype=pl.Datetime("us"))
             days = [cell.date() if isinstance(cell, dt.datetime) else cell for cell in known]
             return pl.Series(name, days, dtype=pl.Date)
         return pl.Series(name, [None if cell is None else str(cell) for cell in known], dtype=pl.String)
