@@ -4,11 +4,12 @@
 
 Each size once for each question, all members of a generation on one device:
 
-waits      0 in every phase that computes (`torch.cuda.set_sync_debug_mode("error")`): a wait ends the phase
+waits      0 in every phase that computes (`torch.cuda.set_sync_debug_mode("error")`): a wait ends the phase. Selection
+           and the choice of the champion read one number a generation, and are left out
 kernels    started in a phase, and the share of its time in which none ran; wanted: at most 0.3 idle at FULL
 seconds    of a phase by the device's events; `floor` is the time in which the device copies what learning must read and
            write at least: each update's observations ten times. Wanted: learn within 2 x its floor
-bytes      allocated when the run is built, less planned, less what rounding to 512 bytes may add: 0 or below
+bytes      asked of the allocator when the run is built, less planned: 0 or below
 repeats    two runs of the same seed have the same bits
 reserved   bytes that torch's allocator has after the last of many generations over those after the tenth: 1.0
 
@@ -22,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -33,8 +35,6 @@ from flatwater.state.tree import leaves
 from flatwater.trainers.erl.setup import window_bytes
 from flatwater.trainers.loop import Phase, train_
 
-ROUNDING = 512
-"""Bytes to which torch's CUDA allocator rounds a block."""
 PASSES = 10
 """How often an update reads or writes its observations at least: gathered three times, and read seven times."""
 
@@ -104,10 +104,16 @@ def phases(size: str, device: torch.device) -> list[dict[str, Any]]:
         if phase.name == "learn":
             row["floor"] = floor
         if device.type == "cuda" and phase.name != "evolve":  # selection reads the fitness, once a generation
-            row["waits"] = waits_in(work)
+            row["waits"] = waits_in(work if phase.name != "validate" else partial(judge, run, phase.steps()))
             row["kernels"], row["idle"] = kernels_of(work)
         rows.append(row)
     return rows
+
+
+def judge(run: ErlRun, tiles: int) -> None:
+    """What `validate` computes; its last step crowns the champion besides, for which it reads a number."""
+    for tile in range(tiles):
+        run.trainer.crew.judge(tile)
 
 
 def waits_in(work: Callable[[], object]) -> str:
@@ -123,14 +129,13 @@ def waits_in(work: Callable[[], object]) -> str:
 
 
 def more_than_planned(size: str, device: torch.device) -> int:
-    """Bytes allocated when the run is built that are neither planned nor rounding."""
+    """Bytes that building the run asks for, less planned. What the allocator gives is more: it rounds."""
     if device.type != "cuda":
         return 0
-    before = torch.cuda.memory_allocated(device)
+    before = torch.cuda.memory_stats(device)["requested_bytes.all.current"]
     run = built(size, device)
-    held = torch.cuda.memory_allocated(device) - before
-    tensors = sum(isinstance(leaf.value, torch.Tensor) for leaf in leaves(run.trainer.run))
-    return held - run.plan.total_bytes - ROUNDING * tensors
+    asked: int = torch.cuda.memory_stats(device)["requested_bytes.all.current"] - before
+    return asked - run.plan.total_bytes
 
 
 def bits_of(run: ErlRun) -> str:

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import platform
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -45,6 +46,8 @@ def repeat_on_cuda() -> None:
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    # The market's simulator writes by `put_` alone, each index once: no order of a GPU's threads shows in that.
+    warnings.filterwarnings("ignore", message="put_ does not have a deterministic implementation")
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = False
