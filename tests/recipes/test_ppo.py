@@ -117,11 +117,23 @@ def test_a_compiled_update_is_the_same_function(env: tuple[str, ...]) -> None:
     )
 
 
-@pytest.mark.parametrize("env", [ENVS["numbers"], ENVS["own tokens"], ENVS["with a memory"], ENVS["own masks"]])
+ONE_UPDATE = ("--learner.epochs", "1", "--learner.minibatches", "1")
+"""A2C is PPO with one update of a block; the first one is then the last, after which the block is absorbed."""
+
+
+@pytest.mark.parametrize(
+    "env", [ENVS["numbers"], ENVS["own tokens"], ENVS["with a memory"], ENVS["own masks"], ONE_UPDATE]
+)
 def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
     config = interface_of(("train", "ppo")).read("train ppo", [*TINY, *env]).settings()
     run = compose(config)
     assert nbytes(run.trainer.run) == run.plan.owners
+
+
+@pytest.mark.parametrize("env", [ENVS["named"], ENVS["own masks"]])
+def test_with_one_update_of_a_block_it_is_planned_and_trained(env: tuple[str, ...]) -> None:
+    assert main(["plan", "ppo", *TINY, *env, *ONE_UPDATE]) == 0
+    assert train("one", 2, *env, *ONE_UPDATE)["players"]
 
 
 def test_statistics_are_those_of_the_blocks_and_stand_still_in_an_evaluation() -> None:

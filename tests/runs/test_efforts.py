@@ -4,6 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
+import numpy as np
+import pytest
+
+from flatwater.memory.probes.mappings import reset_peak
 from flatwater.runs.recorder import Efforts
 
 
@@ -47,3 +51,22 @@ def test_without_a_device_they_are_those_of_this_process() -> None:
     efforts.count_("learn")
     assert 0 <= efforts.take_()["learn"].seconds < 60
     assert efforts.take_() == {}
+
+
+@pytest.mark.skipif(not reset_peak(), reason="the system does not let a process forget its peak")
+def test_a_checkpoint_amid_a_phase_leaves_the_phase_its_peak() -> None:
+    """After SIGUSR2, what learning had reached counted to `save`, and learning had a peak of next to nothing."""
+    efforts, large = Efforts(), 64 << 20
+    efforts.count_("learn", ends=False)
+    np.ones(large, np.uint8).sum()
+    efforts.count_("learn", ends=False)
+    efforts.end_peak_("learn")
+    efforts.count_("save")
+    efforts.count_("learn")
+    efforts.end_peak_("evolve")  # of which no step was taken yet
+    taken = efforts.take_()
+    learned, saved = taken["learn"].peak, taken["save"].peak
+    assert learned is not None
+    assert saved is not None
+    assert saved < large // 2 < learned
+    assert taken.keys() == {"learn", "save"}

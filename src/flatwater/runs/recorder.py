@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -95,11 +95,19 @@ class Efforts:
             seconds=before.seconds + wall - self.wall,
             cpu_seconds=before.cpu_seconds + cpu - self.cpu,
             steps=before.steps + 1,
-            peak=self._peak_() if ends else before.peak,
+            peak=before.peak,
         )
+        if ends:
+            self.end_peak_(phase)
         self.wall, self.cpu = wall, cpu
         if self.mark is not None:
             self.marked.append((phase, self.mark()))
+
+    def end_peak_(self, phase: str) -> None:
+        """Count the memory since the last peak was read to a phase: something else is at work from here on."""
+        before, reached = self.spent.get(phase), self._peak_()
+        if before is not None and reached is not None:
+            self.spent[phase] = replace(before, peak=max(reached, before.peak or 0))
 
     def take_(self) -> dict[str, Effort]:
         """The phases since the last call, and begin anew."""
@@ -123,13 +131,6 @@ class Efforts:
         self.highest = max(self.highest, reached or 0)
         reset_peak()
         return above
-
-
-def steps_per_second(efforts: Mapping[str, Effort], phases: Iterable[str]) -> float:
-    """Steps of the loop in these phases over the seconds that they took; 0 where no time was measured."""
-    spent = [efforts[name] for name in phases if name in efforts]
-    seconds = sum(effort.seconds for effort in spent)
-    return sum(effort.steps for effort in spent) / seconds if seconds else 0.0
 
 
 @dataclass(frozen=True)
@@ -202,8 +203,7 @@ class Recorder:
         statement, grown = self.contract.settle_(round_, efforts | dict(self.composed.parts()))
         record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
         found += above_formula(round_, record["exchange"])
-        pace = steps_per_second(efforts, [phase.name for phase in self.composed.trainer.phases])
-        numbers = {"train/sps": pace} | dict(metrics) | times | metrics_of(record) | self.mirror.metrics()
+        numbers = dict(self.composed.pace(efforts)) | dict(metrics) | times | metrics_of(record) | self.mirror.metrics()
         write_all(self.sinks, round_, numbers)
         self.ledger.write(round_, record)
         self.journal.write(round_, self.composed.record())
@@ -306,9 +306,10 @@ class Recorder:
     def stopping(self) -> bool:
         """Whether a signal asked the run to stop, or its budget is used up; saves where one asked for that."""
         if self.stop.asks_to_save_():
+            at = self.composed.trainer.progress
+            self.efforts.end_peak_(self.composed.trainer.phases[at.phase].name)
             self.save()
             self.efforts.count_("save")
-            at = self.composed.trainer.progress
             line = f"SIGUSR2: a checkpoint is saved, in round {at.round + 1}; the run goes on"
             self.voice.say(line, "signal", signal="SIGUSR2", round=at.round)
         if self.stop.signal and not self.heard:  # the console was told at once

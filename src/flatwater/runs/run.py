@@ -93,6 +93,16 @@ class Run(ABC):
         """What parts of the round's phases took, where the trainer tells them apart: one that slows down is named."""
         return {}
 
+    def pace(self, efforts: Mapping[str, Effort]) -> Mapping[str, float]:
+        """How fast the round was, `train/sps`: steps of the loop a second, 0 where no time was measured.
+
+        Args:
+            efforts: of the round, by phase.
+        """
+        spent = [efforts[phase.name] for phase in self.trainer.phases if phase.name in efforts]
+        seconds = sum(effort.seconds for effort in spent)
+        return {"train/sps": sum(effort.steps for effort in spent) / seconds if seconds else 0.0}
+
     def record(self) -> Mapping[str, Any]:
         """The round's line in the recipe's own file: who is in which slot, for example."""
         return {}

@@ -75,6 +75,10 @@ class BlocksRun(WorldRun):
         """Of a step of this round."""
         return efforts_of(self.trainer.profile)
 
+    def pace(self, efforts: Mapping[str, Effort]) -> Mapping[str, float]:  # noqa: ARG002  (the trainer has its own)
+        """Steps of agents are counted by the trainer, where they are known."""
+        return {}
+
     def record(self) -> Mapping[str, Any]:
         """Where each environment is: episode's seed and steps, and what its agents were paid so far."""
         episodes = self.trainer.run.episodes

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import nan
 
 import torch
 
@@ -84,8 +83,9 @@ def bind_learning(setup: Setup, run: Blocks) -> Callable[[int], None]:
         if number == config.epochs * config.minibatches - 1 and setup.student.measures:
             parts = (rollout[name].flatten(0, 1).chunk(config.minibatches) for name in ("obs", "alive"))
             for obs, alive in zip(*parts, strict=True):  # no more room than an update takes
-                seen = obs[alive & obs.isfinite().all(1)]
-                absorb_(run.learner.statistics, symlog(seen.to(setup.device)))
+                seen = alive & obs.isfinite().all(1)
+                rows = obs.clone() if obs.is_meta else obs[seen]  # how many they are, a plan cannot know: all, at most
+                absorb_(run.learner.statistics, symlog(rows.to(setup.device)))
 
     return learn_
 
@@ -124,9 +124,12 @@ def _explained(run: Blocks) -> float:
 
 
 def _profile(profile: Profile, steps: int) -> dict[str, float]:
-    """Microseconds of an agent's step, by part, and agent steps per second: of a block that was taken here whole."""
+    """Microseconds of an agent's step, by part, and agent steps per second: of a block that was taken here whole.
+
+    Of any other nothing is known: its update is of steps that another process took.
+    """
     if profile.steps < steps:
-        return {"train/sps": nan}
+        return {}
     numbers = {f"profile/{part}_us": 1e6 * seconds / steps for part, seconds in profile.wall.items()}
     return numbers | {"train/sps": steps / sum(profile.wall.values())}
 
