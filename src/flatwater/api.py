@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from rich.console import Console
 from flatwater.comparisons.page import comparison_page
 from flatwater.comparisons.side_by_side import as_json, read_named
 from flatwater.config.toml import from_mapping, read_toml, to_mapping
-from flatwater.errors import ConfigError
+from flatwater.errors import ConfigError, Terminated
 from flatwater.imported import trusting
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
@@ -43,6 +44,7 @@ from flatwater.runs.recorder import Round
 from flatwater.runs.session import Outcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start as start_run
+from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater.runs.trust import load_settings
 from flatwater.storage.output import PAGE, check_output, replace_output
 from flatwater.terminal import lasting_terminal, silent_terminal
@@ -127,9 +129,11 @@ def train(
     Raises:
         FlatwaterError: settings, data or folder cannot be used, or the run does not fit into memory: nothing was
             trained.
+        KeyboardInterrupt: Ctrl-C; where training had begun, the step was finished and a checkpoint saved.
+        SystemExit: the same after SIGTERM, SIGHUP or SIGUSR1, with the exit code of the command, such as 143.
     """
     wanted = configured(recipe, config, settings)
-    with _threads_kept():
+    with _threads_kept(), _ended_as_python_is():
         outcome = start_run(wanted, None if run is None else Path(run), _console(quiet=quiet), on_round=on_round)
     return _trained(outcome)
 
@@ -157,8 +161,9 @@ def resume(
     Raises:
         FlatwaterError: there is no intact checkpoint, configuration or data are not those of the checkpoint, or it
             names code that may be somebody's.
+        KeyboardInterrupt, SystemExit: a signal stopped it, as of `train`.
     """
-    with _threads_kept(), trusting(trust):
+    with _threads_kept(), _ended_as_python_is(), trusting(trust):
         outcome = resume_run(run, _console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
     return _trained(outcome)
 
@@ -284,11 +289,32 @@ def _console(*, quiet: bool) -> Console:
 
 
 def _trained(outcome: Outcome) -> TrainedRun:
-    """The run, with the picture that a finished one has."""
+    """The run, with the picture that a finished one has.
+
+    Raises:
+        KeyboardInterrupt, SystemExit: a signal stopped it, and the program that trains is meant as well.
+    """
+    if outcome.signal:
+        raise _ended_by(outcome.signal)
     found = TrainedRun(outcome.folder.path, outcome.finished)
     if outcome.finished:
         draw_run(found.path)
     return found
+
+
+def _ended_by(number: int) -> KeyboardInterrupt | SystemExit:
+    """What ends a Python program that a signal has reached: Ctrl-C as always, the others with their exit code."""
+    return KeyboardInterrupt() if number == SIGINT else SystemExit(SIGNALLED + number)
+
+
+@contextmanager
+def _ended_as_python_is() -> Iterator[None]:
+    """What a signal ends before training listens to it, or the second time, ends the program as well."""
+    try:
+        with end_on_signals():
+            yield
+    except Terminated as ended:
+        raise _ended_by(ended.number) from None
 
 
 @contextmanager

@@ -1,6 +1,23 @@
 """The exceptions a user can meet. Each message names the field, what was given, what is wanted and the remedy."""
 
+import signal
+from collections.abc import Callable
+
 from flatwater.printable import shown
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal ends the command at once, as Ctrl-C does."""
+
+    def __init__(self, number: int, grant_: Callable[[], None] = lambda: None) -> None:
+        """Keep the signal's number.
+
+        Args:
+            number: of the signal.
+            grant_: to be called by who catches it and does something else that was wanted by it than to end.
+        """
+        super().__init__(signal.Signals(number).name)
+        self.number, self.grant_ = number, grant_
 
 
 class FlatwaterError(Exception):

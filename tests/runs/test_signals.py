@@ -1,5 +1,7 @@
 """Signals and closed terminals: runs stop with a checkpoint, the rest ends cleanly, no print harms."""
 
+import contextlib
+import gc
 import json
 import os
 import pty
@@ -7,15 +9,21 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from conftest import OPTIONS, newest_leaves
+from rich.console import Console
 from signalled import signal_amid
 
-from flatwater.cli.main import main
-from flatwater.runs.signals import Terminated, end_on_signals
+from flatwater.api import resume, train
+from flatwater.cli.main import interface_of, main
+from flatwater.errors import Terminated
+from flatwater.runs.recorder import Round
+from flatwater.runs.session import start
+from flatwater.runs.signals import end_on_signals, stop_on_signals
 
 Train = Callable[..., Path]
 Same = Callable[[Path, Path], None]
@@ -30,7 +38,6 @@ os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGHUP, getattr(signal, sys.argv.pop(1)))
 from flatwater.cli.main import main
-from flatwater.runs.signals import Terminated, end_on_signals
 sys.exit(main())
 """
 """What a shell does before it starts a program in the foreground of a terminal."""
@@ -106,7 +113,6 @@ from pathlib import Path
 sys.path.append(sys.argv[1])
 from signalled import signal_amid
 from flatwater.cli.main import main
-from flatwater.runs.signals import Terminated, end_on_signals
 run, number = Path(sys.argv[2]), signal.Signals(int(sys.argv[3]))
 signal.signal(number, signal.SIG_DFL)
 signal_amid("restore_run", run / "config.toml", number)
@@ -197,10 +203,206 @@ def test_who_is_ended_and_woken_draws_nothing_more() -> None:
     def draw(*_: object) -> None:
         raise AssertionError("a screen would be drawn")
 
+    def ended() -> None:
+        with end_on_signals():
+            signal.signal(signal.SIGCONT, draw)  # as the live screen does
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                signal.raise_signal(signal.SIGCONT)
+
     before = signal.getsignal(signal.SIGCONT)
-    with end_on_signals():
-        signal.signal(signal.SIGCONT, draw)  # as the live screen does
-        with pytest.raises(Terminated):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGCONT)
+    with pytest.raises(Terminated):
+        ended()
     assert signal.getsignal(signal.SIGCONT) is before
+
+
+class _Final:
+    """Its finaliser is where a signal comes."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.work = work
+
+    def __del__(self) -> None:
+        self.work()
+
+
+def in_a_finaliser(work: Callable[[], None]) -> None:
+    _Final(work)
+
+
+def in_a_callback_of_a_weak_reference(work: Callable[[], None]) -> None:
+    target = {0}.__class__()  # a set, as it can be referred to weakly
+    kept = weakref.ref(target, lambda _: work())
+    del target
+    assert kept() is None
+
+
+def in_a_callback_of_the_collector(work: Callable[[], None]) -> None:
+    def called(phase: str, _: object) -> None:
+        if phase == "start":
+            work()
+
+    gc.callbacks.append(called)
+    try:
+        gc.collect(0)
+    finally:
+        gc.callbacks.remove(called)
+
+
+def in_who_catches_all(work: Callable[[], None]) -> None:
+    with contextlib.suppress(BaseException):
+        work()
+
+
+def in_who_keeps_what_it_catches(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except BaseException as fault:  # noqa: BLE001
+        KEPT.append(fault)
+
+
+KEPT: list[BaseException] = []
+IGNORED = pytest.mark.parametrize(
+    "ignore",
+    [
+        in_a_finaliser,
+        in_a_callback_of_a_weak_reference,
+        in_a_callback_of_the_collector,
+        in_who_catches_all,
+        in_who_keeps_what_it_catches,
+    ],
+)
+"""Where Python, or a library, ignores what a handler raises."""
+QUIET = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@QUIET
+@IGNORED
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_that_was_ignored_ends_the_command_all_the_same(
+    number: signal.Signals, ignore: Callable[[Callable[[], None]], None]
+) -> None:
+    handlers = {n: signal.getsignal(n) for n in CODES}
+    latest = time.monotonic() + 60
+
+    def work_on() -> None:
+        with end_on_signals():
+            ignore(lambda: signal.raise_signal(number))
+            while time.monotonic() < latest:
+                time.sleep(0.01)
+
+    with pytest.raises(Terminated, match=number.name):
+        work_on()
+    assert time.monotonic() < latest
+    assert {n: signal.getsignal(n) for n in CODES} == handlers
+
+
+@QUIET
+@IGNORED
+def test_training_does_not_begin_over_a_signal_that_was_ignored(ignore: Callable[[Callable[[], None]], None]) -> None:
+    def train() -> None:
+        with end_on_signals():
+            ignore(lambda: signal.raise_signal(signal.SIGTERM))
+            with stop_on_signals(Console(quiet=True)):
+                pytest.fail("it began")
+
+    with pytest.raises(Terminated, match="SIGTERM"):
+        train()
+
+
+def test_a_second_signal_does_not_interrupt_the_clearing_away() -> None:
+    done: list[str] = []
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            done.append("closed")
+
+    def work() -> None:
+        with end_on_signals(), opened():
+            try:
+                signal.raise_signal(signal.SIGHUP)
+            finally:
+                signal.raise_signal(signal.SIGTERM)
+                done.append("cleared")
+
+    with pytest.raises(Terminated, match="SIGHUP"):
+        work()
+    assert done == ["cleared", "closed"]
+
+
+def test_who_waits_only_for_the_store_goes_on() -> None:
+    def wait() -> str:
+        with end_on_signals():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except Terminated as asked:
+                asked.grant_()
+            return "gone on"
+
+    assert wait() == "gone on"
+
+
+SMALL = (
+    "--envs",
+    "2",
+    "--block",
+    "8",
+    "--evaluation.envs",
+    "2",
+    "--wrapped.steps",
+    "8",
+    "--threads",
+    "1",
+    "--trackers",
+)
+SMALL += ("--rounds", "2")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_loop_over_runs_in_python_ends_with_the_run(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C ended one run, and the loop began the next."""
+    settings = {"envs": 2, "block": 8, "evaluation": {"envs": 2}, "wrapped": {"steps": 8}, "threads": 1, "trackers": ()}
+
+    def loop() -> None:
+        for seed in range(3):
+            signalled = number if seed == 1 else 0
+            train(
+                "ppo",
+                run=tmp_path / str(seed),
+                seed=seed,
+                rounds=2,
+                quiet=True,
+                on_round=lambda _, sent=signalled: signal.raise_signal(sent) if sent else None,  # type: ignore[misc]
+                **settings,
+            )
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)) as ended:
+        loop()
+    assert type(ended.value) is (KeyboardInterrupt if number == signal.SIGINT else SystemExit)
+    assert ended.value.args == (() if number == signal.SIGINT else (143,))
+    assert list((tmp_path / "1" / "checkpoints").glob("000001*.json"))
+    assert not (tmp_path / "1" / "result.json").exists()
+    assert not (tmp_path / "2").exists()
+    assert resume(tmp_path / "1", quiet=True).finished
+
+
+def test_a_signal_at_the_last_step_ends_the_run_before_it_is_scored(tmp_path: Path) -> None:
+    """It was told that a checkpoint is saved, and the baselines were played for as long as that took."""
+    run = tmp_path / "run"
+
+    def on_round(round_: Round) -> None:
+        if round_.number == round_.rounds:
+            signal.raise_signal(signal.SIGTERM)
+
+    config = interface_of(("train", "ppo")).read("train ppo", [*SMALL]).settings()
+    with end_on_signals():
+        outcome = start(config, run, Console(quiet=True), on_round=on_round)
+    assert (outcome.finished, outcome.exit_code) == (False, 143)
+    assert not (run / "result.json").exists()
+    assert main(["resume", str(run), "--quiet"]) == 0
+    assert (run / "result.json").exists()

@@ -4,16 +4,17 @@ import errno
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from signal import SIGINT
 from typing import Any, Protocol, cast, runtime_checkable
 
 from rich.text import Text
 
-from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError
+from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated
 from flatwater.imported import GIVEN, import_object, own_place, trusting
 from flatwater.masking import masked
 from flatwater.printable import shown
 from flatwater.recipe import RECIPES, find_recipe, recipe_in
-from flatwater.runs.signals import SIGNALLED, Terminated, end_on_signals
+from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater.streams import complaints, fill_closed, lasting, output_error, own_output
 from flatwater.terminal import Terminal
 
@@ -113,9 +114,9 @@ def called(words: Sequence[str], errors: Terminal) -> int:
         complain(errors, str(error))
         return error.exit_code
     except Terminated as ended:
-        complain(errors, f"ended by {ended}", label="")
+        complain(errors, "interrupted" if ended.number == SIGINT else f"ended by {ended}", label="")
         return SIGNALLED + ended.number
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # of a handler that the program which calls has set
         complain(errors, "interrupted", label="")
         return INTERRUPTED
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.errors import RunError
+from flatwater.errors import RunError, Terminated
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import GRACE_SECONDS, Mirror
 from flatwater.rundir.events import Voice
@@ -146,8 +146,10 @@ def conclude(mirror: Mirror, folder: RunFolder, voice: Voice, *, hurried: bool) 
     try:
         with voice.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
             done = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as asked:
         done = False
+        if isinstance(asked, Terminated):
+            asked.grant_()  # it was for the waiting: the command goes on
     _tell(mirror, voice)
     if done:
         voice.say(f"mirror: everything is at {url}", style="")

@@ -51,6 +51,8 @@ class Outcome:
     """False where a signal stopped it; it can be resumed."""
     exit_code: int
     """0, 4 at the memory budget, or 128 and the signal's number: 143 after SIGTERM."""
+    signal: int = 0
+    """The signal that stopped it; 0 where none did."""
 
 
 def start(
@@ -299,7 +301,7 @@ def train(
         watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, on_round=on_round)
         try:
             watcher.begin_(save=first, recorded=profile or range(0))
-            finished = train_(trainer, config.rounds, watcher)
+            finished = train_(trainer, config.rounds, watcher) and not stop.signal  # then it is not scored either
             if not finished:
                 watcher.save()
                 watcher.explain()
@@ -315,7 +317,8 @@ def train(
     else:
         say(console, escape(f"stopped. Go on with: {again(folder)}"))
     code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
-    return announce_end(Outcome(folder.named, finished=finished, exit_code=code), composed, voice)
+    outcome = Outcome(folder.named, finished=finished, exit_code=code, signal=stop.signal)
+    return announce_end(outcome, composed, voice)
 
 
 def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:
