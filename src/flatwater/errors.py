@@ -46,6 +46,10 @@ class TrustError(RunError):
     """A run names code that nobody has said is the user's; none of it was imported."""
 
 
+class UserCodeError(RunError):
+    """Code that the user brings, a class or a function by its name, failed, or cannot be called as it must be."""
+
+
 class MemoryLimitError(FlatwaterError):
     """A run that does not fit into memory; told before anything large is allocated."""
 

@@ -4,22 +4,18 @@ import hashlib
 import importlib
 import inspect
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from flatwater.border import OURS, Border
 from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.printable import shown
 from flatwater.sources import here, places_of, run_folder_of
 
-OURS = "flatwater"
-_named: set[str] = set()
-"""Packages and modules of the user's, that were imported because he named them."""
 _only_ours = ContextVar("only_ours", default=False)
 """Whether files are only read now: what they name is then not imported."""
 
@@ -91,10 +87,9 @@ def import_named(name: str) -> ModuleType:
             empty, with spaces.
         ForeignNameError: it is not Flatwater's own, and files are only read now.
     """
-    package = name.partition(".")[0]
     if not all(part.isidentifier() for part in name.split(".")):
         raise ImportError(f"{shown(name)} is no name of a module")
-    if package == OURS:  # without the folder where the command runs: nothing there is asked for
+    if name.partition(".")[0] == OURS:  # without the folder where the command runs: nothing there is asked for
         return importlib.import_module(name)
     if _only_ours.get():
         raise ForeignNameError(
@@ -104,7 +99,6 @@ def import_named(name: str) -> ModuleType:
         if (run := run_folder_of(place)) is not None:
             # Whoever sends a run would send its code along, and a folder without __init__.py is a package as well.
             raise ImportError(f"{place} lies in the folder of a run ({run}), from where no code is taken: move it")
-    _named.add(package)
     for folder in here():
         if folder not in sys.path and "" not in sys.path:
             sys.path.append(folder)  # last: a file of the folder must not stand in for an installed package
@@ -134,9 +128,11 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
     Raises:
         FlatwaterError: there is none; of the class `error`.
     """
+    refused = (ImportError, AttributeError, SyntaxError)
     try:
-        return import_object(where)
-    except (ImportError, AttributeError, SyntaxError) as missing:
+        with Border(shown(where), None, call="the import of its module", passing=refused):
+            return import_object(where)
+    except refused as missing:
         raise error(
             f"{given} cannot be imported ({missing}). Wanted is {wanted}, installed or in the folder where the command "
             "runs"
@@ -151,23 +147,3 @@ def version_of(found: Any) -> str:  # noqa: ANN401  (a class or a function)
         TypeError: it stands in no module.
     """
     return hashlib.sha256(inspect.getsource(inspect.getmodule(found) or found).encode()).hexdigest()[:12]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an error was raised."""
-
-    file: str
-    line: int
-    function: str
-
-
-def own_place(fault: BaseException) -> Place | None:
-    """Where the user's own code raised an error, or called the library that did; None where it was Flatwater."""
-    for frame, line in reversed([*traceback.walk_tb(fault.__traceback__)]):
-        package = str(frame.f_globals["__name__"]).partition(".")[0] if "__name__" in frame.f_globals else ""
-        if package == OURS:
-            return None
-        if package in _named:
-            return Place(Path(frame.f_code.co_filename).name, line, frame.f_code.co_name)
-    return None

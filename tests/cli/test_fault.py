@@ -3,6 +3,7 @@
 import errno
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,13 @@ def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr("flatwater.imported._named", set())  # another test may have named one of the tests' own modules
 
 
 def failing(fault: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
-    def fail(*_: object) -> int:
-        raise fault
-
-    monkeypatch.setattr(entry, "dispatch", fail)
+    """Raised by a line that stands in a file of Flatwater: the tests' own lines are a user's."""
+    made: dict[str, Any] = {"fault": fault}
+    exec(compile("def fail(*_):\n    raise fault\n", entry.__file__, "exec"), made)
+    monkeypatch.setattr(entry, "dispatch", made["fail"])
     return main(["runs", "\x1b[31m"])
 
 
@@ -88,16 +88,35 @@ def cut():
 def asked():
     from flatwater.units import parse_bytes
     return parse_bytes(None)
+
+
+def sized(size):
+    return size
+
+
+def left():
+    raise SystemExit(0)
 """
 
 
 @pytest.mark.parametrize(
     ("function", "code", "said"),
     [
-        ("images", 1, "your task_of_mine.py, line 5, in images: ValueError: cannot reshape array of size 3840"),
-        ("unread", 1, "your task_of_mine.py, line 9, in unread: FileNotFoundError"),
-        ("cut", 1, "your task_of_mine.py, line 13, in cut: ModuleNotFoundError: No module named 'no_such_package'"),
-        ("asked", 70, "please report it"),
+        ("images", 2, "images() raised ValueError: cannot reshape array of size 3840"),
+        ("images", 2, "(task_of_mine.py, line 5, in images)"),
+        (
+            "unread",
+            2,
+            "raised FileNotFoundError: [Errno 2] No such file or directory: 'images.bin' (task_of_mine.py, line 9,",
+        ),
+        ("cut", 2, "raised ModuleNotFoundError: No module named 'no_such_package' (task_of_mine.py, line 13, in cut)"),
+        ("asked", 2, "(task_of_mine.py, line 18, in asked)"),
+        (
+            "sized",
+            2,
+            "argument: 'size' (task_of_mine.py, line 21, in sized). Expected is a function without arguments",
+        ),
+        ("left", 2, "left() raised SystemExit: 0 (task_of_mine.py, line 26, in left)"),
         ("missing", 2, "task = 'task_of_mine:missing': it cannot be imported"),
     ],
 )
@@ -110,11 +129,10 @@ def test_an_error_in_the_user_s_code_is_told_with_its_line(
     assert main(["plan", "grow", "--task", f"task_of_mine:{function}"]) == code
     told = " ".join(capsys.readouterr().err.split())
     assert said in told
-    if code == 1:
+    if function != "missing":
         (kept,) = Path(".flatwater").glob("fault-*.txt")
         assert str(kept.absolute()) in told
         assert "Traceback" in kept.read_text()
-    assert " 1 " in EXIT_CODES
 
 
 def test_a_module_of_the_user_s_that_is_no_python_is_told_with_its_line(

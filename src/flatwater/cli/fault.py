@@ -8,19 +8,17 @@ import traceback
 from pathlib import Path
 
 from flatwater import __version__
-from flatwater.imported import Place
+from flatwater.border import Place
 from flatwater.masking import masked, masked_words
 from flatwater.storage.output import keep
 
 FAULT_EXIT = 70
 """EX_SOFTWARE of sysexits.h."""
-OWN_FAULT_EXIT = 1
-"""Of a Python program that an error has ended."""
 
 
 def describe_fault(fault: BaseException, words: list[str]) -> str:
     """Write the traceback to a file, and say in a sentence what to do with it."""
-    where = _written(fault, words, "What is known about it")
+    where = keep_traceback(fault, words, "What is known about it")
     return (
         f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {where} "
         "A run goes on with `flatwater resume`."
@@ -30,11 +28,11 @@ def describe_fault(fault: BaseException, words: list[str]) -> str:
 def describe_own_fault(fault: BaseException, place: Place, words: list[str]) -> str:
     """The same for an error in code of the user's."""
     said = str(fault).strip().partition("\n")[0]
-    where = _written(fault, words, "The traceback")
-    return f"your {place.file}, line {place.line}, in {place.function}: {type(fault).__name__}: {said}. {where}"
+    raised = f"{type(fault).__name__}{f': {said}' if said else ''}"
+    return f"your {place}: {raised}. {keep_traceback(fault, words)}"
 
 
-def _written(fault: BaseException, words: list[str], what: str) -> str:
+def keep_traceback(fault: BaseException, words: list[str], what: str = "The traceback") -> str:
     """Write the traceback to a file; returns where it is."""
     head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
     command = f"command: {masked_words(words)!r}\n\n"

@@ -9,8 +9,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from rich.text import Text
 
-from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated
-from flatwater.imported import GIVEN, import_object, own_place, trusting
+from flatwater.border import own_place
+from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
+from flatwater.imported import GIVEN, import_object, trusting
 from flatwater.masking import masked
 from flatwater.printable import shown
 from flatwater.recipe import RECIPES, find_recipe, recipe_in
@@ -72,7 +73,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
 """Words of a command -> the class that is its interface, and one line of help. A module is imported when it is used."""
 
 EXIT_CODES = """\
-exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 1 an error in code of yours · 2 bad input
+exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input, or an error in code of yours
             3 does not fit in memory · 4 stopped at its memory budget, with a checkpoint
             70 a fault of Flatwater, please report it · 130 second Ctrl-C
             129 SIGHUP, 138 SIGUSR1, 143 SIGTERM: training stopped with a checkpoint, other commands ended"""
@@ -95,8 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception as fault:  # noqa: BLE001  (the edge of the process)
             refused = output_error(fault)
             code = last_resort(errors, fault, words) if refused is None else say_unprinted(errors, refused)
-        except SystemExit as ended:  # tyro has printed help, or what is wrong
+        except SystemExit as ended:  # tyro has printed help, or what is wrong; or code of the user's ends the program
             refused = output_error()
+            if own_place(ended) is not None:
+                return last_resort(errors, ended, words)
             if refused is None or ended.code:
                 raise
             return say_unprinted(errors, refused)
@@ -104,14 +107,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if refused is None or code else say_unprinted(errors, refused)
 
 
-def called(words: Sequence[str], errors: Terminal) -> int:
+def called(words: list[str], errors: Terminal) -> int:
     """Run the command, and say why it cannot go on. Returns the exit code."""
     try:
         check_words(words)
         with end_on_signals():
             return dispatch(words, errors)
     except FlatwaterError as error:
-        complain(errors, str(error))
+        complain(errors, with_traceback(error, words))
         return error.exit_code
     except Terminated as ended:
         complain(errors, "interrupted" if ended.number == SIGINT else f"ended by {ended}", label="")
@@ -140,14 +143,23 @@ def check_words(words: Sequence[str]) -> None:
             raise ConfigError(f"{shown(word)}: holds a NUL character. Leave it out.")
 
 
-def last_resort(errors: Terminal, fault: Exception, words: list[str]) -> int:
+def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
+    """The message; where code of the user's failed, with the file in which the traceback stands."""
+    if not isinstance(fault, UserCodeError) or fault.__cause__ is None:
+        return str(fault)
+    from flatwater.cli.fault import keep_traceback
+
+    return f"{fault}. {keep_traceback(fault.__cause__, words)}"
+
+
+def last_resort(errors: Terminal, fault: BaseException, words: list[str]) -> int:
     """Say what nothing below has caught. Returns the exit code."""
     place = own_place(fault)
     if place is not None and not isinstance(fault, MemoryError):
-        from flatwater.cli.fault import OWN_FAULT_EXIT, describe_own_fault
+        from flatwater.cli.fault import describe_own_fault
 
         complain(errors, describe_own_fault(fault, place, words))
-        return OWN_FAULT_EXIT
+        return UserCodeError.exit_code
     if isinstance(fault, ModuleNotFoundError):
         complain(errors, f"the package {fault.name} is missing. Install it with: pip install 'flatwater[train]'")
         return FlatwaterError.exit_code

@@ -68,6 +68,8 @@ class Resume(OfSomebody, ShownRun):
     was started."""
     any_machine: bool | None = None
     """Whether workers of another arithmetic are taken from here on. Left out: as it was started."""
+    allow_nan: bool | None = None
+    """Whether the run goes on from here although its environment gives NaN or infinity. Left out: as it was started."""
     tag: tuple[str, ...] | None = None
     """Words by which `flatwater runs --tag` finds the run. Left out: as it was started."""
     on_event: str | None = None
@@ -83,7 +85,7 @@ class Resume(OfSomebody, ShownRun):
         from flatwater.runs.session import resume
 
         names = ["rounds", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
-        names += ["workers", "cluster", "any_machine"]
+        names += ["workers", "cluster", "any_machine", "allow_nan"]
         changes = {name: getattr(self, name) for name in names}
         more = () if self.rounds is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *more) if self.run is None else self.run

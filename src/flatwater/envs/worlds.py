@@ -15,6 +15,7 @@ from flatwater.envs.world import Array, Teacher, World
 from flatwater.envs.wrapped.cartpole_world import CARTPOLES, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.errors import ConfigError
 from flatwater.imported import find_object
@@ -70,8 +71,17 @@ class RandomTeacher:
             drawn.uniform_(generator=self._rng).mul_(high - low).add_(low)
 
 
-def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: WrappedConfig) -> World:
+def build_world(
+    name: str, *, envs: int, foraging: ForagingConfig, wrapped: WrappedConfig, allow_nan: bool = False
+) -> World:
     """The world of a name.
+
+    Args:
+        name: as `WORLDS` lists them.
+        envs: E.
+        foraging: of the world `forage`.
+        wrapped: of all others.
+        allow_nan: whether NaN and infinities of an environment are passed on; else they end the run.
 
     Raises:
         ConfigError: if there is none, or a package is missing, or it cannot be used.
@@ -82,11 +92,11 @@ def build_world(name: str, *, envs: int, foraging: ForagingConfig, wrapped: Wrap
     if kind == "gymnasium" and what in CARTPOLES and wrapped.form in {"auto", "vector"}:
         return CartPoleWorld(what, wrapped, envs)
     if kind == "gymnasium" and what:
-        return GymnasiumWorld(what, wrapped, envs)
+        return GymnasiumWorld(what, wrapped, envs, allow_nan=allow_nan)
     if kind == "pettingzoo" and what:
-        return PettingZooWorld(what, wrapped, envs)
+        return PettingZooWorld(what, wrapped, envs, allow_nan=allow_nan)
     if what and kind not in {"forage", "gymnasium", "pettingzoo"}:
-        return _own_world(name, wrapped, envs)
+        return _own_world(name, wrapped, envs, allow_nan=allow_nan)
     raise ConfigError(f"there is no environment of this name. Give {WORLDS}.{_registered_like(name)}")
 
 
@@ -97,11 +107,11 @@ def _registered_like(name: str) -> str:
     return f' Did you mean "gymnasium:{ids[near[0]]}"?' if near else ""
 
 
-def _own_world(name: str, wrapped: WrappedConfig, envs: int) -> World:
+def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
     """A class of the user's, by where it is."""
     named = find_object(name, given="it", wanted=WORLDS)
     if isinstance(named, type) and issubclass(named, gymnasium.Env):
-        return GymnasiumWorld(named, wrapped, envs)
+        return GymnasiumWorld(named, wrapped, envs, allow_nan=allow_nan)
     if not isinstance(named, type) or not issubclass(named, _Stepped):
         raise ConfigError(
             "wanted is a class: a gymnasium.Env that is made without arguments, or a world with `spaces`, `begin_`, "
@@ -112,7 +122,7 @@ def _own_world(name: str, wrapped: WrappedConfig, envs: int) -> World:
         inspect.signature(build).bind(envs)
     except TypeError as wrong:
         raise ConfigError(f"it cannot be made from a number of environments alone: {wrong}") from wrong
-    return build(envs)
+    return OwnWorld(build, envs, allow_nan=allow_nan)
 
 
 def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
@@ -159,4 +169,4 @@ def _own(name: str, world: World) -> Teacher:
         inspect.signature(build).bind(world)
     except TypeError as wrong:
         raise ConfigError(f"teacher = {name!r}: it cannot be made from a world alone: {wrong}") from wrong
-    return build(world)
+    return OwnTeacher(build, world)

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from flatwater.border import Border
 from flatwater.errors import DataError
 from flatwater.imported import find_object, version_of
 from flatwater.panel.adjusting import RAW_CLOSE
@@ -86,7 +87,8 @@ def _find(where: str) -> tuple[Any, str]:
 
 
 def _called(where: str, function: Any, given: pl.DataFrame) -> pl.DataFrame:  # noqa: ANN401  (the user's)
-    found = function(given)
+    with Border(f"--features {where}", function, wanted="a function of one frame of prices"):
+        found = function(given)
     if not isinstance(found, pl.DataFrame) or not {*_KEYS} < {*found.columns}:
         raise DataError(f"--features {where}: returned no frame with symbol, date and a column for each feature.")
     wrong = [name for name in found.columns if name not in _KEYS and not found[name].dtype.is_numeric()]

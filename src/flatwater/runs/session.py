@@ -317,8 +317,7 @@ def train(
     else:
         say(console, escape(f"stopped. Go on with: {again(folder)}"))
     code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
-    outcome = Outcome(folder.named, finished=finished, exit_code=code, signal=stop.signal)
-    return announce_end(outcome, composed, voice)
+    return announce_end(Outcome(folder.named, finished=finished, exit_code=code, signal=stop.signal), composed, voice)
 
 
 def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:

@@ -17,6 +17,7 @@ from flatwater.envs.world import PADDING, Spaces, Teacher, World, described
 from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.own_world import OwnTeacher
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.envs.wrapped.spaces import BESIDE, actions_of, reader_of
 from flatwater.errors import ConfigError
@@ -277,8 +278,9 @@ def test_a_teacher_of_ones_own_is_built_with_the_world(monkeypatch: pytest.Monke
     monkeypatch.setattr("parting.Still", Still, raising=False)
     world = build("gymnasium:CartPole-v1")
     found = teacher("parting:Still", world)
-    assert isinstance(found, Still)
-    assert found.world is world
+    assert isinstance(found, OwnTeacher)
+    assert isinstance(found.inner, Still)
+    assert found.inner.world is world
 
 
 @pytest.mark.parametrize(

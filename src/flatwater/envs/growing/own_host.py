@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from flatwater.border import own_place
 from flatwater.envs.growing.config import HostConfig
 from flatwater.envs.growing.simulator import host_of
 from flatwater.errors import ConfigError
-from flatwater.imported import find_object, own_place
+from flatwater.imported import find_object
 from flatwater.nets.grafts import ConvGraft, DenseGraft, Graft
 from flatwater.nets.hosts import TAPS, Host, Images
 from flatwater.nets.own_host import OwnHost, made

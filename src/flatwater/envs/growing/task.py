@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flatwater.border import Border
 from flatwater.errors import ConfigError
 from flatwater.imported import find_object
 from flatwater.nets.hosts import Images
@@ -55,8 +56,10 @@ def load_task(name: str, device: torch.device) -> Task:
     made = find_object(where, given=f"task = {shown(name)}: it", wanted="package.module:function")
     if not callable(made):
         raise ConfigError(f"task = {shown(name)}: it is a {type(made).__name__}. Wanted is {WANTED}")
+    with Border(f"task {shown(name)}", made, wanted="a function without arguments"):
+        given = cast("Callable[[], Any]", made)()
     try:
-        return task_of(cast("Callable[[], Any]", made)(), device)
+        return task_of(given, device)
     except ConfigError as wrong:
         raise ConfigError(f"task = {shown(name)}: {wrong}") from wrong
 

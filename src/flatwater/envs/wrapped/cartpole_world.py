@@ -48,7 +48,7 @@ class CartPoleWorld:
         for env in np.flatnonzero(which):
             obs[env, 0], _ = self._one.reset(seed=int(seeds[env]) % 2**32)
             self._state[:, env] = self._one.state
-        self._limit.begin_(which)
+        self._limit.begin_(which, seeds)
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Step every copy."""

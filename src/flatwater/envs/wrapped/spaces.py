@@ -5,7 +5,9 @@ the pixel's number, row by row, its feature the channel. Discrete numbers beside
 features after the channels. Words beside it are left out. Everything else becomes one vector of float32.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import EnumType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -13,7 +15,11 @@ import numpy as np
 from gymnasium import spaces as gym
 
 from flatwater.envs.world import PADDING, Array
+from flatwater.envs.wrapped.checks import row_of
 from flatwater.errors import ConfigError, RunError
+
+# What no float32 can hold becomes an infinity, and the world says so in a sentence of its own.
+warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, re.escape(__name__))
 
 BESIDE = PADDING - 1
 """Position of a token that is at no pixel. Pixels are numbered up to here."""
@@ -33,6 +39,17 @@ class Reader(NamedTuple):
     """Write an observation into an array of `shape`."""
     measures: tuple[int, ...] = ()
     """As in `Spaces`."""
+    keys: tuple[tuple[int, str], ...] = ()
+    """Where each part of a vector ends, and how an observation is asked for it: `['speed']`."""
+
+    def part(self, number: int) -> str:
+        """Which number of an observation stands at a place of the vector: `observation['speed'][2]`."""
+        begins = 0
+        for end, key in self.keys:
+            if number < end:
+                return f"observation{key}[{number - begins}]"
+            begins = end
+        return f"observation[{number}]"
 
     @property
     def padding(self) -> int:
@@ -84,7 +101,7 @@ def _as_they_are(space: gym.Space[Any], name: str) -> Reader:
         )
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
-        out[...] = observation
+        out[...] = row_of(observation, shape)
 
     return Reader("tokens", (shape[0], TOKEN), write)
 
@@ -97,12 +114,62 @@ def _vector(space: gym.Space[Any], name: str) -> Reader:
             "with an `image` of uint8. Wrap the environment with gymnasium.wrappers.TransformObservation"
         )
     size = gym.flatdim(space)
+    if size == 0:
+        raise ConfigError(f"{name}: observations of {space} hold no number: there is nothing to see")
+    parts = [*_parts(space, "", lambda observation: observation, 0)]
+    measures = tuple(np.flatnonzero(_measured(space)).tolist())
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
-        # Gymnasium's flattening of a Box is the same, and takes five times as long.
-        out[:] = np.ravel(observation) if isinstance(space, gym.Box) else gym.flatten(space, observation)
+        for part in parts:
+            part.write(part.of(observation), out[part.begins : part.ends])
 
-    return Reader("vector", (size,), write, tuple(np.flatnonzero(_measured(space)).tolist()))
+    alone = parts[0].write if len(parts) == 1 and parts[0].key == "" else write
+    return Reader("vector", (size,), alone, measures, tuple((part.ends, part.key) for part in parts))
+
+
+class _Part(NamedTuple):
+    """What is written of an observation in one go."""
+
+    key: str
+    """How an observation is asked for it."""
+    of: Callable[[Any], Any]
+    """Asks an observation for it."""
+    begins: int
+    ends: int
+    """Where it stands in the vector."""
+    write: Callable[[Any, Array], None]
+
+
+def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: int) -> Iterator[_Part]:
+    """Of a vector, as Gymnasium's flattening orders them."""
+    if isinstance(space, gym.Dict | gym.Tuple):
+        inside = space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
+        for name, each in inside:
+
+            def asked(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
+                return of(observation)[name]
+
+            size = gym.flatdim(each)
+            yield from _parts(each, f"{key}[{name!r}]", asked, begins)
+            begins += size
+    elif size := gym.flatdim(space):
+        yield _Part(key, of, begins, begins + size, _writer(space))
+
+
+def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
+    """Writes what a space holds that has no others inside."""
+    shape = space.shape or ()
+
+    def write_box(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        # Gymnasium's flattening of a Box is the same, and takes five times as long.
+        out[:] = row_of(observation, shape).ravel()
+
+    def write_flat(observation: Any, out: Array) -> None:  # noqa: ANN401  (same)
+        if not space.contains(observation):
+            raise ValueError(f"{observation!r} is not in {space}")
+        out[:] = gym.flatten(space, observation)
+
+    return write_box if isinstance(space, gym.Box) else write_flat
 
 
 def _measured(space: gym.Space[Any]) -> Array:
@@ -170,6 +237,8 @@ def actions_of(space: gym.Space[Any], env: object, name: str) -> Actions:
     """
     if isinstance(space, gym.Box) and len(space.shape) == 1 and np.isfinite([space.low, space.high]).all():
         bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
+        if not bounds:
+            raise ConfigError(f"{name}: actions of {space} hold no number: there is nothing to do")
         return Actions(tuple(str(number) for number in range(len(bounds))), 0, bounds)
     if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
         return _choices(space)
@@ -224,7 +293,7 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Reader
             f"{name}: images of {pixels} pixels cannot be tokens: at most {BESIDE} can. Make them smaller with "
             "gymnasium.wrappers.ResizeObservation, or floats with gymnasium.wrappers.RescaleObservation"
         )
-    size = pixels * channels
+    size, shape = pixels * channels, space.shape or ()
     known = np.zeros((size + len(numbers), 2), np.uint8)
     known[:size, 0] = np.repeat(np.arange(pixels), channels)
     known[:size, 1] = np.tile(np.arange(channels), pixels)
@@ -233,7 +302,7 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Reader
 
     def write(observation: dict[str, Any], out: Array) -> None:
         out[:, :2] = known
-        out[:size, 2] = observation["image"].ravel()
+        out[:size, 2] = row_of(observation["image"], shape).ravel()
         for at, (key, least) in enumerate(numbers.items()):
             out[size + at, 2] = observation[key] - least
 

@@ -1,6 +1,6 @@
 """The settings of a population in an environment: what is trained, and what all runs are given."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from flatwater.config.bounds import Number
 from flatwater.config.code import Code
@@ -14,6 +14,7 @@ from flatwater.trainers.evolve.config import EvolveConfig
 class EvolveRunConfig(RunConfig, EvolveConfig):
     """A population of policies, evolved in an environment with continuous actions."""
 
+    open_ended: ClassVar = RunConfig.open_ended | {"allow_nan"}
     trainer: Literal["evolve"] = "evolve"
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 10

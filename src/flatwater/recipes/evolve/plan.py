@@ -44,7 +44,9 @@ def build_one(config: EvolveRunConfig, envs: int) -> World:
         ConfigError: there is none of the name, or it cannot be used.
     """
     try:
-        world = build_world(config.env, envs=envs, foraging=ForagingConfig(), wrapped=config.wrapped)
+        world = build_world(
+            config.env, envs=envs, foraging=ForagingConfig(), wrapped=config.wrapped, allow_nan=config.allow_nan
+        )
         _check(world.spaces)
     except ConfigError as wrong:
         raise ConfigError(f"env = {config.env!r}: {wrong}") from wrong

@@ -15,6 +15,7 @@ from flatwater.trainers.blocks.config import BlocksConfig
 class BlocksRunConfig(RunConfig, BlocksConfig):
     """A policy that learns from blocks of steps, with a teacher or without."""
 
+    open_ended: ClassVar = RunConfig.open_ended | {"allow_nan"}
     place: ClassVar[str]
     """The setting that names the environment."""
 

@@ -49,7 +49,9 @@ def build_one(config: BlocksRunConfig, envs: int) -> World:
     """
     name = config.env_name
     try:
-        return build_world(name, envs=envs, foraging=config.foraging, wrapped=config.wrapped)
+        return build_world(
+            name, envs=envs, foraging=config.foraging, wrapped=config.wrapped, allow_nan=config.allow_nan
+        )
     except ConfigError as wrong:
         raise ConfigError(f"{config.place} = {name!r}: {wrong}") from wrong
 

@@ -32,6 +32,9 @@ class BlocksConfig:
     """Environments that are stepped side by side."""
     block: Count = 128
     """Steps of every environment in a round; the policy learns from them. A multiple of `learner.unroll`."""
+    allow_nan: bool = False
+    """Train on although an environment gives NaN or infinity. Left out: that ends the run, and names the environment,
+    the step and the number."""
     foraging: ForagingConfig = field(default_factory=ForagingConfig)
     wrapped: WrappedConfig = field(default_factory=WrappedConfig)
     student: StudentConfig = field(default_factory=StudentConfig)

@@ -124,6 +124,9 @@ class EvolveConfig:
     """Every random number of the run follows from it."""
     steps: Count = 1000
     """Steps of every environment in a generation; members learn after each of them."""
+    allow_nan: bool = False
+    """Train on although an environment gives NaN or infinity. Left out: that ends the run, and names the environment,
+    the step and the number."""
     population: PoliciesConfig = field(default_factory=PoliciesConfig)
     evaluation: EpisodesConfig = field(default_factory=EpisodesConfig)
     wrapped: VectorsConfig = field(default_factory=VectorsConfig)
