@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 PLACE = ("flatwater", "begun")
+RECORD = "$XDG_STATE_HOME/flatwater/begun, ~/.local/state without it"
+"""Where it is, for messages."""
 MOST = 4096
 """Runs that are remembered; of more the oldest quarter goes."""
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH

@@ -22,7 +22,7 @@ from flatwater.imported import SHIPPED, Permit, is_trusted
 from flatwater.printable import shown
 from flatwater.recipe import RECIPES, find_recipe
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.begun import is_begun, note_begun
+from flatwater.runs.begun import RECORD, is_begun, note_begun
 from flatwater.runs.config import RunConfig
 from flatwater.sources import place_of, places_of, run_folder_of
 from flatwater.storage.directory import named as named_path
@@ -129,7 +129,7 @@ def note(
         note_begun(identity(settings, where, beside), about)
     except OSError as fault:
         say(
-            f"{fault.filename or 'the record of runs that were begun here'}: cannot be written ({fault.strerror}). "
+            f"the record of runs that you begin ({RECORD}) cannot be written ({fault.strerror}). "
             "This run names code that does not come with Flatwater: to resume or evaluate it, give --trust"
         )
 
