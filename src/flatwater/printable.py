@@ -6,8 +6,6 @@ characters in them as orders: to move the cursor, to set its title, to answer as
 
 import re
 
-from flatwater.masking import masked
-
 MOST = 200
 """Characters of a value that are shown in a message."""
 
@@ -30,6 +28,8 @@ def _code(found: re.Match[str]) -> str:
 
 def shown(value: object) -> str:
     """A value as Python writes it, without secrets, and short: its middle is left out where it is long."""
+    from flatwater.masking import masked  # noqa: PLC0415  (5 ms of patterns, and each watched program loads this module)
+
     try:
         text = repr(value)
     except ValueError:  # a whole number of more digits than Python converts

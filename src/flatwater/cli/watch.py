@@ -1,16 +1,18 @@
 """`flatwater watch [options] -- COMMAND ...`."""
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
-
+from flatwater.cli.plain_options import HIDDEN, read_plain
 from flatwater.config.bounds import Bounds
+from flatwater.masking import masked
+from flatwater.printable import printable
 from flatwater.storage.output import (
     KEPT,
     PAGE,
@@ -79,27 +81,31 @@ class Watch:
     fail_if_grows: str | None = None
     """End with 1 as well where memory grew by more than this since warm-up: 64MiB in all, 1MiB/step, 1MiB/second or
     1MiB/hour."""
-    command: tyro.conf.Suppress[tuple[str, ...]] = ()
+    command: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     """The program's command."""
 
     @staticmethod
     def read(program: str, options: Sequence[str]) -> "Watch":
         """The options up to `--` or the first word that is none; the rest is the program's command."""
-        from flatwater.cli.options import read_options
-
         own, command = split(options)
         if command and own[-1:] == ["-"] and options[-len(command) - 1] == "--json":
             check_no_file(command[0])
-        read = read_options(Watch, f"{program} [options] -- COMMAND", own)
+        read = read_plain(Watch, own)
+        if read is None:
+            from flatwater.cli.options import read_options
+
+            read = read_options(Watch, f"{program} [options] -- COMMAND", own)
         return replace(read, command=tuple(command))
 
     def __call__(self) -> int:
         """Run or look, and tell."""
         from flatwater.memory.watch.outcome import Allowed
-        from flatwater.runs.event_command import check_command
         from flatwater.units import parse_bytes
 
-        check_command(self.on_finding, "--on-finding")
+        if self.on_finding is not None:
+            from flatwater.runs.event_command import check_command
+
+            check_command(self.on_finding, "--on-finding")
         limit = None if self.budget is None else parse_bytes(self.budget)
         before = None if self.against is None else earlier(self.against)
         allowed = None if self.fail_if_grows is None else Allowed.read(self.fail_if_grows)
@@ -130,11 +136,9 @@ class Watch:
 
     def _judged(self, summary: dict[str, Any], allowed: "Allowed | None") -> int:
         """The exit status where the program's is 0: 1 where it grew by more than is allowed."""
-        from flatwater.terminal import terminal
-
         exceeded = "" if allowed is None else allowed.exceeded(summary)
         if exceeded:
-            terminal(errors=True).print(exceeded, soft_wrap=True)
+            say(exceeded)
         return int(bool(exceeded) or (self.fail and failed(summary)))
 
     @contextmanager
@@ -146,9 +150,8 @@ class Watch:
         from flatwater.memory.diagnose.finding import Finding
         from flatwater.rundir.events import Event
         from flatwater.runs.event_command import EventCommand
-        from flatwater.terminal import terminal
 
-        command = EventCommand(self.on_finding, lambda line: terminal(errors=True).print(line), "--on-finding")
+        command = EventCommand(self.on_finding, say, "--on-finding")
         told = set[tuple[str, str]]()
 
         def tell(summary: dict[str, Any]) -> None:
@@ -198,12 +201,11 @@ class Watch:
 
         from flatwater.errors import RunError
         from flatwater.memory.watch.terminal import lines_of
-        from flatwater.terminal import lasting_terminal
 
         lines = [f"{datetime.now().astimezone():%Y-%m-%d %H:%M}", *lines_of(summary, before=frozenset(told))]
         told |= {(found["verdict"], found["owner"]) for found in summary["findings"]}
         if self.out is None:
-            lasting_terminal(errors=True).print("\n".join(lines), soft_wrap=True)
+            say("\n".join(lines))
         else:
             with suppress(OSError):  # a full disk
                 append_output(self.out, "\n".join([*lines, ""]), TOLD)
@@ -212,19 +214,15 @@ class Watch:
                 replace_output(Path(str(self.json)), as_text(summary).encode(errors="replace"), WATCHED)
 
     def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
-        import sys
-
         from flatwater.errors import FlatwaterError
         from flatwater.memory.watch.terminal import lines_of
-        from flatwater.terminal import terminal
 
         text = as_text(summary)
         places = [str(LAST)] if keep and _kept(text) else []
         if self.json == "-":
             sys.stdout.write(text)
-        console = terminal(errors=True)
         for line in lines_of(summary, before):
-            console.print(line, soft_wrap=True)
+            say(line)
         makers: list[tuple[str | Path | None, Callable[[], str], Kind]] = [
             (self.json, lambda: text, WATCHED),
             (self.html, lambda: _page(summary), PAGE),
@@ -235,9 +233,16 @@ class Watch:
             try:
                 places.append(str(write_output(Path(named), made().encode(errors="replace"), kind)))
             except FlatwaterError as error:  # the exit code is the program's
-                console.print(f"not written: {error}", soft_wrap=True)
+                say(f"not written: {error}")
         if places:
-            console.print(f"kept in {', '.join(places)}", soft_wrap=True)
+            say(f"kept in {', '.join(places)}")
+
+
+def say(line: str) -> None:
+    """One line on stderr, as long as it is, where it can be printed. Rich is not asked: its import is dear."""
+    with suppress(OSError, AttributeError):  # closed, full, without a reader: the exit code is the program's
+        sys.stderr.write(f"{printable(masked(line))}\n")
+        sys.stderr.flush()
 
 
 def failed(summary: dict[str, Any]) -> bool:
@@ -324,14 +329,12 @@ def earlier(named: str) -> dict[str, Any]:
     Raises:
         ConfigError: there is none, or the file is no such result.
     """
-    import json
-
     from flatwater.errors import ConfigError
-    from flatwater.regular import RESULT_BYTES, read_regular
+    from flatwater.memory.watch.record import read_record
 
     path = LAST if named == "last" else Path(named)
     try:
-        found: Any = json.loads(read_regular(path, RESULT_BYTES))
+        found = read_record(path)
     except OSError as fault:
         raise ConfigError(
             f"{path}: cannot be read: {fault.strerror}. Run once without --against to make one."

@@ -126,6 +126,9 @@ class Investigating:
     """Times as many, where the investigation explained the growth."""
     longest_quiet: int = 64
     """Readings that the rest is doubled to at most. Unmeasured."""
+    loaded: int = 5
+    """Modules that may have been loaded between two looks, for what grew in a registry of a library's to be told: more
+    are a program that still starts. pytest's `atexit` callbacks and handlers of logging were told in one of 3 runs."""
     dropped: int = 2
     """Traced readings after which what was made may be garbage: one later than made, as the program holds the last."""
     garbage: float = 0.5

@@ -1,6 +1,5 @@
 """What `flatwater watch --json` wrote, read back and checked: a person may have edited it, or named another file."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -10,8 +9,8 @@ from typing import Any
 from flatwater.errors import RunError
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.watch.outcome import Outcome
+from flatwater.memory.watch.record import read_record
 from flatwater.memory.watch.terminal import cost_time
-from flatwater.regular import RESULT_BYTES, read_regular
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +61,7 @@ def read_watch(path: Path) -> WatchRecords:
         RunError: it cannot be read, or it is something else.
     """
     try:
-        summary: Any = json.loads(read_regular(path, RESULT_BYTES))
-        return watch_of(summary)
+        return watch_of(read_record(path))
     except OSError as fault:
         raise RunError(f"{path}: cannot be read ({fault.strerror}).") from fault
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as fault:

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from running import MAIN, environment
 
+from flatwater.memory.watch import inside
+
 SERVER = """
 import gc, os, signal, sys, threading, time
 
@@ -41,15 +43,14 @@ print(*(now == then for now, then in zip(state(), before)), flush=True)
 
 
 def can_enter() -> bool:
-    """Whether gdb is here and may enter a process."""
+    """Whether gdb is here, and may and can enter a process."""
     gdb = shutil.which("gdb")
-    if gdb is None:
+    try:
+        if gdb is not None:
+            inside._try(gdb)
+    except inside.CannotEnterError:
         return False
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
-        words = [gdb, "-p", str(other.pid), "-batch", "-nx", "-iex", "set debuginfod enabled off", "-ex", "print 42"]
-        ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-        other.kill()
-    return "$1 = 42" in ran.stdout and "not permitted" not in ran.stderr
+    return gdb is not None
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +159,7 @@ def test_a_runner_that_is_killed_takes_the_watch_with_it(tmp_path: Path) -> None
         environ = environment(TMPDIR=str(tmp_path))
         with subprocess.Popen(line, cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL) as runner:
             ends = time.monotonic() + 30
-            while not list(tmp_path.glob("flatwater-watch-*/claim")) and time.monotonic() < ends:
+            while not list(tmp_path.glob("flatwater-watch-*/notes/claim")) and time.monotonic() < ends:
                 time.sleep(0.1)
             runner.send_signal(signal.SIGKILL)
         for folder in tmp_path.glob("flatwater-watch-*"):
@@ -201,6 +202,7 @@ def test_a_process_that_cannot_be_entered_is_looked_at_from_outside(tmp_path: Pa
     shutil.which("gdb") is None or shutil.which("setpriv") is None or os.geteuid() != 0,
     reason="needs gdb, and root and setpriv to take the right to trace away",
 )
+@pytest.mark.usefixtures("enters")
 def test_where_tracing_is_not_allowed_that_is_said_with_what_to_change(tmp_path: Path) -> None:
     forbids = ("setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace")
     with running(tmp_path, SERVER, "60") as program:
@@ -215,3 +217,58 @@ def test_without_gdb_the_process_is_looked_at_from_outside_and_gdb_is_asked_for(
         told, said = attached(tmp_path, program.pid, "--seconds", "1", PATH=str(tmp_path))
     assert "gdb is not installed" in said
     assert "apt-get install gdb" in told["unseen"][0]
+
+
+RACER = """
+import os, sys
+from contextlib import suppress
+from pathlib import Path
+from flatwater.memory.watch import handover, inside
+
+victim = Path(sys.argv[1])
+child = os.fork()
+if child == 0:  # another user, who knows where to look and is quick
+    os.setgid(65534), os.setuid(65534)
+    tmp = Path(os.environ["TMPDIR"])
+    while True:
+        for folder in tmp.glob("flatwater-watch-*"):
+            for place in (folder, folder / "notes"):
+                for name in (handover.PAGE, handover.STAY, "enter.py", "line", "1.json", "1.fault", "notes"):
+                    with suppress(OSError):
+                        (place / name).symlink_to(victim)
+                    with suppress(OSError):
+                        (place / name).unlink()
+                        (place / name).symlink_to(victim)
+            with suppress(OSError):
+                os.rename(folder / "notes", folder / "gone")
+            with suppress(OSError):
+                os.symlink(victim.parent, folder / "notes")
+try:
+    owned = 0
+    for _ in range(100):
+        with inside._folders(child) as (ours, theirs):
+            for name in (handover.PAGE, "enter.py", "line"):
+                (ours / name).write_text("written")
+            assert inside.read_spools(theirs) == [] == inside.sentences_in(theirs, "fault")
+            inside.notes_in(theirs, handover.CLAIM)
+            owned += theirs.lstat().st_uid == 65534 and ours.lstat().st_uid == os.geteuid()
+    print(owned, victim.read_text(), victim.stat().st_uid, sorted(os.listdir(os.environ["TMPDIR"])))
+finally:
+    os.kill(child, 9)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user as well")
+def test_another_user_whose_process_is_entered_cannot_turn_what_root_writes(tmp_path: Path) -> None:
+    victim, place = tmp_path / "victim", tmp_path / "tmp"
+    victim.write_text("mine")
+    place.mkdir()
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o711)
+    place.chmod(0o1777)
+    (tmp_path / "race.py").write_text(RACER)
+    ran = subprocess.run(
+        [sys.executable, "race.py", str(victim)],
+        cwd=tmp_path, env=environment(TMPDIR=str(place)), capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert ran.stdout == "100 mine 0 []\n", ran.stderr

@@ -18,7 +18,8 @@ from flatwater.memory.diagnose.judge import judge_rest
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.watch.books import explained_share
-from flatwater.memory.watch.outcome import Outcome, by_size, fails, outcome_of, with_roots, without_reached
+from flatwater.memory.watch.conclusion import outcome_of, with_roots, without_reached
+from flatwater.memory.watch.outcome import Outcome, by_size, fails
 from flatwater.memory.watch.terminal import lines_of
 
 WATCH = "import sys; from flatwater.cli.main import main; sys.exit(main())"

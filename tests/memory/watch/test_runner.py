@@ -665,3 +665,62 @@ def test_a_page_that_cannot_be_written_at_the_end_leaves_the_program_its_exit_co
     assert ran.code == 7
     assert ".flatwater/told.html (told.html cannot be written: Is a directory)" in " ".join(ran.stderr.split())
     assert "Traceback" not in ran.stderr
+
+
+STARTS = """
+import atexit, sys, time, types
+
+def load(number):
+    if LOADS:
+        module = sys.modules[f"starting_{number}"] = types.ModuleType(f"starting_{number}")
+    atexit.register(print, bytearray(500_000), end="")
+
+for number in range(80):
+    load(number)
+    time.sleep(0.02)
+atexit._clear()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loads", [True, False])
+def test_what_libraries_register_while_they_are_loaded_is_no_leak(watched: Watched, *, loads: bool) -> None:
+    ran = watched(STARTS.replace("LOADS", str(loads)))
+    assert ("atexit's callbacks" in [found["owner"] for found in ran.summary["findings"]]) != loads
+
+
+IMPORTS = """
+import sys, time
+
+KEPT = []
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "large":
+            return None
+        began = time.process_time()
+        made = [[[number] for number in range(300)] for _ in range(ROUNDS)]
+        print(time.process_time() - began)
+
+def leak():
+    for _ in range(ROUND):
+        KEPT.append([[number] for number in range(20_000)])
+        time.sleep(0.02)
+
+leak()
+sys.meta_path.append(Finder)
+try:
+    import large
+except ImportError:
+    pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [10, 20, 30, 40, 50])
+def test_an_import_is_not_traced_for_long(watched: Watched, steps: int) -> None:
+    """An investigation may be under way when it begins: here at one of five of its moments."""
+    alone = watched(IMPORTS.replace("ROUNDS", "3000").replace("ROUND", "0"))
+    traced = watched(IMPORTS.replace("ROUNDS", "3000").replace("ROUND", str(steps)))
+    assert float(traced.stdout) < 6 * float(alone.stdout) + 0.5

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from running import environment
 
-from flatwater.memory.watch.runner import _environment
+from flatwater.memory.watch.runner import environment_for
 
 TOGETHER = 4
 """Programs that run at once: most of them sleep."""
@@ -73,7 +73,7 @@ def both(folder: Path, source: str) -> tuple[Ended, Ended]:
     place.mkdir()
     (place / "train.py").write_text(source)
     plain = environment()
-    return ended(place, plain), ended(place, _environment(notes, None, None, plain))
+    return ended(place, plain), ended(place, environment_for(notes, None, None, plain))
 
 
 @pytest.fixture(scope="module")

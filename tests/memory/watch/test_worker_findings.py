@@ -13,6 +13,7 @@ from running import Watched, environment
 from watched import LEAK, MIB
 
 from flatwater.memory.watch import boot
+from flatwater.memory.watch.handover import FOLDER
 from flatwater.memory.watch.spool import unwatched
 from flatwater.memory.watch.worker_findings import with_workers
 
@@ -84,9 +85,9 @@ def test_workers_and_other_programs_see_the_environment_of_an_unwatched_run(tmp_
 
 def test_a_fork_that_the_watch_makes_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boot, "_seats", [])
-    seat = boot.Seat({boot.FOLDER: str(tmp_path)})
+    seat = boot.Seat({FOLDER: str(tmp_path)})
     assert seat.leave()
-    seat = boot.Seat({boot.FOLDER: str(tmp_path)})
+    seat = boot.Seat({FOLDER: str(tmp_path)})
     seat._guard.thread = threading.get_ident()
     assert not seat.leave()
     assert not seat.leave(), "nor a fork of that fork"

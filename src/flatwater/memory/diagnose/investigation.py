@@ -46,6 +46,8 @@ class Investigation:
     """None until it is taken."""
     since: int = 0
     """The step at which it began."""
+    modules: int = 0
+    """Loaded then."""
     libraries: Mapping[str, int] | None = None
     """Lengths of the globals of libraries then; None once they were compared."""
     waited: int = 0

@@ -3,6 +3,7 @@
 `monitor.py` begins and ends what is done here.
 """
 
+import sys
 from collections.abc import Callable, Collection, Sequence
 
 from flatwater.memory.diagnose.finding import Finding, Made
@@ -33,7 +34,7 @@ from flatwater.memory.diagnose.lines import Following, Tracer
 from flatwater.memory.diagnose.states import TRANSITIONS, Action, Event, State
 from flatwater.memory.objects.census import Census, Censuses, Counted
 from flatwater.memory.objects.libraries import lengths
-from flatwater.memory.objects.roots import Roots
+from flatwater.memory.objects.roots import Roots, lies_in_registry
 from flatwater.memory.series.readings import Growth, Reading, Record, recent_slope
 from flatwater.memory.series.slope import Slope
 from flatwater.memory.thresholds import SHIPPED
@@ -177,6 +178,7 @@ class Investigator:
         if taken is None:
             return None
         self._case.since, self._case.before = taken[0], taken[1].forget()
+        self._case.modules = len(sys.modules)
         return Event.COUNTED
 
     def _prove(self, _reading: Reading) -> Event | None:
@@ -346,6 +348,8 @@ class Investigator:
             return None
         steps = taken[0] - case.since
         owners = owners_of(case.before, taken[1], slope.per_step, steps, handles=case.handles)
+        if len(sys.modules) > case.modules + CASE.loaded:  # it still started
+            owners = [owner for owner in owners if not lies_in_registry(owner.path)]
         if owners and case is not self._first:
             remember_(case, owners)
             self.levels.follow(owners, growth.resident)

@@ -266,6 +266,15 @@ _KNOWN = (
 """Module, where in it, and the name that people know it by."""
 
 
+_AT_EXIT = "atexit's callbacks"
+_LABELS = (_AT_EXIT, *(label for _, _, label in _KNOWN))
+
+
+def lies_in_registry(path: str) -> bool:
+    """Whether a path begins at a registry: what libraries put there as they are loaded, they put there once."""
+    return path.startswith(_LABELS)
+
+
 def registries() -> list[tuple[str, Any]]:
     """The registries of those libraries that are loaded."""
     found = []
@@ -274,7 +283,7 @@ def registries() -> list[tuple[str, Any]]:
         value = None if space is None else _read(space, dotted.split("."))
         if value is not None:
             found.append((label, value))
-    return [*found, ("atexit's callbacks", [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001
+    return [*found, (_AT_EXIT, [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001
 
 
 def _read(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there

@@ -105,14 +105,24 @@ def _status(pid: int) -> list[str]:
     return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
-def command_of(pid: int) -> str:
+def command_of(pid: int) -> list[str]:
     """The words of its command line; of a process without one its name in brackets, as `ps` shows it.
 
     Raises:
         OSError: it has ended.
     """
-    words = " ".join(read_text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
-    return words or f"[{read_text(f'/proc/{pid}/comm').strip()}]"
+    words = read_text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
+    return words if words != [""] else [f"[{read_text(f'/proc/{pid}/comm').strip()}]"]
+
+
+def owner_of(pid: int) -> tuple[int, int]:
+    """The user and the group that a process acts as. `/proc/PID` itself is root's where it may not be dumped.
+
+    Raises:
+        OSError: it has ended.
+    """
+    lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/status").splitlines())
+    return int(lines["Uid"].split()[1]), int(lines["Gid"].split()[1])
 
 
 def ticks_of_cores() -> dict[int, int]:

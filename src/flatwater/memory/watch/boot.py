@@ -7,6 +7,7 @@ program's output, arguments, exit code and tracebacks are its own. Whatever happ
 import _thread
 import atexit
 import ctypes
+import fcntl
 import functools
 import os
 import sys
@@ -15,11 +16,24 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from flatwater.memory.probes.bound import names_in, process_id, read_text, write_whole
+from flatwater.memory.probes.bound import names_in, process_id, read_text, system, write_whole
 from flatwater.memory.probes.mappings import footprint
 from flatwater.memory.probes.untraced import hidden
 from flatwater.memory.watch.gates import listen
 from flatwater.memory.watch.guard import Guard
+from flatwater.memory.watch.handover import (
+    CLAIM,
+    FOLDER,
+    IN_TIME,
+    LIMIT,
+    PAGE,
+    PAGE_BYTES,
+    PYTHONPATH,
+    RUNNER,
+    STAY,
+    UNIT,
+    handed_on,
+)
 from flatwater.memory.watch.spool import PROGRAM, WORKER
 from flatwater.memory.watch.ticking import tick
 
@@ -27,12 +41,6 @@ if TYPE_CHECKING:
     from flatwater.memory.diagnose.finding import Made
     from flatwater.memory.watch.process import ProcessWatch
 
-FOLDER, UNIT, LIMIT = "FLATWATER_WATCH_FOLDER", "FLATWATER_WATCH_UNIT", "FLATWATER_WATCH_LIMIT"
-PYTHONPATH, PACKAGE = "FLATWATER_WATCH_PYTHONPATH", "FLATWATER_WATCH_PACKAGE"
-"""Variables by which the runner tells the program's process what to do; they are taken away before the program runs."""
-CLAIM, STAY, PAGE = "claim", "stay", "page"
-"""Files in the runner's folder: a process is watched; the watch of a process that was entered goes on; the address of
-the page by which it was entered."""
 LAUNCHERS = (
     "torchrun",
     "torch.distributed.run",
@@ -42,14 +50,10 @@ LAUNCHERS = (
     "accelerate.commands.launch",
 )
 """Programs that only start others: the process of rank 0 below them is the program, the other ranks are workers."""
-IN_TIME = "second"
-"""The unit that asks for readings in time, whatever boundaries the program has."""
 WORKER_SECONDS = 1.0
 """What a worker lives before it is watched: most processes that are forked end, or become another program, at once."""
 MOST_WORKERS = 64
 """Workers of one command that are watched."""
-PAGE_BYTES = 4096
-"""Mapped into a process that is entered, for a line of Python."""
 LOOKED_AT = 10
 """Ticks after which a guest looks at the latest whether it may stay."""
 NAMED = 3
@@ -63,7 +67,7 @@ def begin(told: dict[str, str]) -> None:
         told: the runner's variables.
     """
     if _launches():
-        os.environ.update(_handed_on(told, told.get(PYTHONPATH)))
+        os.environ.update(handed_on(told, told.get(PYTHONPATH)))
         return
     if os.environ.get("LOCAL_RANK", "0") != "0":
         Seat(told).wait()
@@ -113,20 +117,6 @@ def _starts_workers() -> bool:
     return any(word.startswith("from multiprocessing.forkserver ") for word in sys.orig_argv)
 
 
-def _handed_on(told: dict[str, str], before: str | None) -> dict[str, str]:
-    """What the environment of a process must have for the watch to begin in it.
-
-    Args:
-        told: the runner's variables.
-        before: PYTHONPATH without the watch.
-    """
-    inject = str(Path(__file__).parent / "inject")
-    own = {name: value for name, value in told.items() if name != PYTHONPATH}
-    if before is None:
-        return own | {"PYTHONPATH": inject}
-    return own | {PYTHONPATH: before, "PYTHONPATH": os.pathsep.join((inject, before))}
-
-
 def _follow(told: dict[str, str]) -> None:
     """Watch the workers that this process forks or spawns, and those that they start."""
 
@@ -146,7 +136,7 @@ def _follow(told: dict[str, str]) -> None:
         @functools.wraps(start)
         def spawnv_passfds(*given: Any, **named: Any) -> Any:  # noqa: ANN401
             before = os.environ.get("PYTHONPATH")
-            variables = _handed_on(told, before)
+            variables = handed_on(told, before)
             for name, value in variables.items():
                 os.putenv(name, value)
             try:
@@ -197,7 +187,7 @@ class Seat:
 
     def wait(self) -> None:
         """Watch from `WORKER_SECONDS` on: most processes that are forked end or become another program at once."""
-        tick(self._guard, self._tick, WORKER_SECONDS)
+        tick(self._guard, self._tick, WORKER_SECONDS, self._give_way)
 
     def leave(self) -> bool:
         """In a fork: the watch is the other process's. Returns whether the program has forked, and not the watch."""
@@ -208,6 +198,9 @@ class Seat:
                 self._guard.ask(None, self._watch.abandon)
         self._guard.over = True
         return programs
+
+    def _give_way(self) -> int:
+        return 1 if self._watch is None else self._watch.give_way()
 
     def _tick(self, ticks: int) -> int:
         if self._watch is None:
@@ -237,7 +230,7 @@ class Seat:
         if unit is None or unit == IN_TIME:
             watch.boundaries.grant_to_(gates)
             if not worker:
-                tick(self._guard, self._stay if self._guest else watch.tick)
+                tick(self._guard, self._stay if self._guest else watch.tick, give_way=watch.give_way)
         atexit.register(self._ended)
         if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
             vars(util)["Finalize"](None, self._ended, exitpriority=1)  # it leaves by `os._exit`
@@ -245,7 +238,7 @@ class Seat:
     def _stay(self, ticks: int) -> int:
         """Watch as long as the runner does, then leave the process as it was."""
         assert self._watch is not None  # noqa: S101  (it has begun)
-        folder = self._told[FOLDER]
+        folder = self._told[RUNNER]
         try:
             here = names_in(folder)
         except OSError:  # the runner was killed, and its folder removed
@@ -268,6 +261,22 @@ class Seat:
             self._guard.over = True
             if self._claim is not None:
                 self._guard.ask(None, _unlink, self._claim)
+                if not self._guest:
+                    self._guard.ask(None, _leave_nothing, self._told[FOLDER])
+
+
+def _leave_nothing(folder: str) -> None:
+    """Remove the folder of a runner that was killed: it holds no lock on it any more."""
+    held = system.open(folder, system.O_RDONLY | system.O_DIRECTORY | system.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # it lives
+        return
+    finally:
+        system.close(held)
+    for name in names_in(folder):
+        system.unlink(f"{folder}/{name}")
+    system.rmdir(folder)
 
 
 def _unmap(page: str) -> None:

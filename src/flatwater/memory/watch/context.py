@@ -19,6 +19,7 @@ from flatwater.memory.probes.untraced import untraced
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch import spool
 from flatwater.memory.watch.cells import by_cell, in_notebook
+from flatwater.memory.watch.folder import told_of
 from flatwater.memory.watch.gates import listen
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.process import ProcessWatch
@@ -116,7 +117,7 @@ class Watch:
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading)
         if self._unit is None:
             watch.boundaries.grant_to_(find_steps(watch.step))
-            tick(self._ticking, watch.tick)
+            tick(self._ticking, watch.tick, give_way=watch.give_way)
         return watch
 
     def __repr__(self) -> str:
@@ -190,15 +191,15 @@ class Watch:
 
     def _summed_up(self, found: list[Finding] | None) -> dict[str, Any]:
         """The summary, with the faults of the watch; where it could not be made, with nothing else."""
-        process, program = self._process, " ".join(sys.argv)
+        process = self._process
         known: dict[str, Any] | None = (
             None if process is None else self._reading.ask(None, untraced, process.summary, found or self.findings())
         )
         if process is None or known is None:
-            return spool.unwatched(program, "") | {"unseen": self._faults()}
+            return told_of(spool.unwatched("", "") | {"unseen": self._faults()}, sys.argv)
         # A reading is not taken at every step: the last may be some steps ago.
         steps = known["steps"] if self._unit is None else process.boundaries.counts.get(self._unit, 0)
-        return known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}
+        return told_of(known | {"steps": steps, "unseen": [*known["unseen"], *self._faults()]}, sys.argv)
 
     def _faults(self) -> list[str]:
         return list(dict.fromkeys([*self._reading.faults, *self._telling.faults]))

@@ -4,21 +4,21 @@ gdb stops the process for less than a second, maps a page with one line of Pytho
 interpreter as a pending call: it runs in the main thread, between two instructions, as the watch's own readings do.
 """
 
-import json
 import os
 import re
 import shutil
 import subprocess
-import tempfile
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from flatwater.errors import FlatwaterError
-from flatwater.memory.probes.proc import counters_of
-from flatwater.memory.watch import boot, spool
+from flatwater.memory.probes.proc import command_of, counters_of, owner_of
+from flatwater.memory.watch import handover, spool
+from flatwater.memory.watch.folder import notes_in, read_spools, sentences_in, told_of, watch_folder
 
 STOPPED_SECONDS = 30.0
 """How long gdb may take to look up symbols and make two calls."""
@@ -58,51 +58,94 @@ def look_into(
     Raises:
         CannotEnterError: there is no gdb, it may not enter, or the program's main thread runs no Python.
     """
-    with _folder(pid) as folder:
-        page = _enter(pid, folder, limit)
-        with (folder / boot.PAGE).open("x") as file:  # never through a link: the folder is the other user's
-            file.write(str(page))
+    words = command_of(pid)
+    with _folders(pid) as (ours, theirs):
+        (ours / handover.PAGE).write_text(str(_enter(pid, ours, theirs, limit)))
+
+        def known() -> list[dict[str, Any]]:
+            return [told_of(found, words) for found in read_spools(theirs)]
 
         def look(at: float) -> None:
             looked(at / seconds)
             if reports is not None:
-                reports.look(at, lambda: _spools(folder))
+                reports.look(at, known)
 
-        found = _wait(pid, folder, seconds, look)
+        found = _wait(pid, ours, theirs, seconds, look)
     found.pop("ended", None)
     found.pop("ended_at", None)
-    return {**found, "unseen": [*found["unseen"], *LEFT]}
+    return told_of({**found, "unseen": [*found["unseen"], *LEFT]}, words)
 
 
 @contextmanager
-def _folder(pid: int) -> Iterator[Path]:
-    """Where both sides write, as the process's user may; when it is gone, the watch in the process ends."""
-    with tempfile.TemporaryDirectory(prefix="flatwater-watch-", ignore_cleanup_errors=True) as name:
-        (Path(name) / boot.STAY).touch()
-        with suppress(OSError):
-            owner = Path(f"/proc/{pid}").stat()
-            os.chown(name, owner.st_uid, owner.st_gid)
-        yield Path(name)
+def _folders(pid: int) -> Iterator[tuple[Path, Path]]:
+    """Where we write and the process reads, and below it where it writes and we read: it may be another user's.
+
+    Nothing is ever written into a folder of the other's, and only what `folder.notes_in` reads is read there. When ours
+    is gone, the watch in the process ends.
+    """
+    with watch_folder() as ours:
+        theirs = ours / "notes"
+        (ours / handover.STAY).touch()
+        here = os.open(ours, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            theirs.mkdir(0o700)
+            given = os.open(theirs.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            try:
+                user, group = owner_of(pid)
+                if user != os.geteuid():
+                    os.fchmod(here, 0o755)
+                    with suppress(PermissionError):  # then gdb may not enter either, and says so
+                        os.fchown(given, user, group)
+            finally:
+                os.close(given)
+        finally:
+            os.close(here)
+        yield ours, theirs
 
 
-def _enter(pid: int, folder: Path, limit: int | None) -> int:
+def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
     """Leave the line to the interpreter. Returns the address of its page."""
     gdb = shutil.which("gdb")
     if gdb is None:
         raise CannotEnterError("gdb is not installed, by which a process is entered: apt-get install gdb")
-    package = Path(boot.__file__).parents[2]
-    told = {boot.FOLDER: str(folder), boot.UNIT: boot.IN_TIME}
+    package = Path(__file__).parents[2]
+    told = {handover.FOLDER: str(theirs), handover.RUNNER: str(ours), handover.UNIT: handover.IN_TIME}
     if limit is not None:
-        told[boot.LIMIT] = str(limit)
-    script, line = folder / "enter.py", folder / "line"
-    script.write_text(_SCRIPT.format(told=told, package=str(package), fault=str(folder / "enter.fault")))
+        told[handover.LIMIT] = str(limit)
+    _try(gdb)
+    script, line = ours / "enter.py", ours / "line"
+    script.write_text(_SCRIPT.format(told=told, package=str(package), fault=str(theirs / "enter.fault")))
     line.write_bytes(_LINE.format(script=str(script)).encode() + b"\0")
+    script.chmod(0o644)
     asked = [
-        f"set $page = ((void*(*)(void*, long, int, int, int, long))mmap)(0, {boot.PAGE_BYTES}, 3, 0x22, -1, 0)",
+        f"set $page = ((void*(*)(void*, long, int, int, int, long))mmap)(0, {handover.PAGE_BYTES}, 3, 0x22, -1, 0)",
         f"restore {line} binary $page",
         "print/d $page",
         "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
     ]
+    page, said = _answers(gdb, pid, asked)
+    if page[1:] != [0]:  # what the call gave
+        raise CannotEnterError(_refusal(said))
+    return page[0]
+
+
+def _try(gdb: str) -> None:
+    """See in a process of our own that gdb can call a function and leave it alive.
+
+    gdb 13 cannot on processors whose registers it does not know, and what it has tried that in, fails in its next call.
+    """
+    line = [sys.executable, "-c", f"import time; time.sleep({2 * STOPPED_SECONDS})"]
+    with subprocess.Popen(line, stderr=subprocess.DEVNULL) as other:  # noqa: S603  (our own)
+        try:
+            answers, said = _answers(gdb, other.pid, ["print ((int(*)(void))getpid)()"])
+            if answers != [other.pid] or other.poll() is not None:
+                raise CannotEnterError(_refusal(said))
+        finally:
+            other.kill()
+
+
+def _answers(gdb: str, pid: int, asked: Sequence[str]) -> tuple[list[int], str]:
+    """The numbers that gdb prints when it has done in a process what it is asked for, and what it says of faults."""
     before = [word for each in _SETTINGS for word in ("-iex", each)]
     commands = [word for each in (*_LIBRARIES, *asked) for word in ("-ex", each)]
     try:
@@ -112,10 +155,7 @@ def _enter(pid: int, folder: Path, limit: int | None) -> int:
         )  # fmt: skip
     except subprocess.TimeoutExpired as late:
         raise CannotEnterError(f"gdb took more than {STOPPED_SECONDS:.0f} s. Try again, or run under watch") from late
-    values = re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)  # the page, and what the call gave
-    if values[1:] != ["0"]:
-        raise CannotEnterError(_refusal(ran.stderr))
-    return int(values[0])
+    return [int(found) for found in re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)], ran.stderr
 
 
 _SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
@@ -152,41 +192,37 @@ def _refusal(said: str) -> str:
             "gdb may not enter the process: run as its user or as root; where the system forbids it, sudo sysctl "
             "kernel.yama.ptrace_scope=0; in a container, --cap-add=SYS_PTRACE"
         )
+    if "extended state" in said:
+        return "gdb is too old for this processor, and a process that it tries to enter would fail: install a newer gdb"
     if "No symbol" in said:
         return "the process runs no Python that shows its symbols: a static or stripped interpreter cannot be entered"
     last = next((line for line in reversed(said.splitlines()) if line.strip()), "no reason")
     return f"gdb could not enter the process ({last.strip()[:200]})"
 
 
-def _wait(pid: int, folder: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
+def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
     began = time.monotonic()
     with suppress(KeyboardInterrupt):  # what was read is told
         while (at := time.monotonic() - began) < seconds and _lives(pid):
             look(at)
             time.sleep(min(LOOK_SECONDS, seconds))
-            _check(folder, at)
-    (folder / boot.STAY).unlink(missing_ok=True)
+            _check(theirs, at)
+    (ours / handover.STAY).unlink(missing_ok=True)
     ends = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < ends and _lives(pid) and not any(told.get("ended") for told in _spools(folder)):
+    while time.monotonic() < ends and _lives(pid) and not any(told.get("ended") for told in read_spools(theirs)):
         time.sleep(LOOK_SECONDS / 5)
-    _check(folder, ANSWER_SECONDS)
-    found = _spools(folder)
+    _check(theirs, ANSWER_SECONDS)
+    found = read_spools(theirs)
     if not found:
         raise CannotEnterError("the process ended before it was read")
     return found[0]
 
 
-def _spools(folder: Path) -> list[dict[str, Any]]:
-    with suppress(json.JSONDecodeError, OSError):
-        return spool.read_spools(folder)
-    return []
-
-
-def _check(folder: Path, waited: float) -> None:
+def _check(theirs: Path, waited: float) -> None:
     """Find out whether the watch has begun, and whether it failed."""
-    for note in folder.glob("*.fault"):
-        raise CannotEnterError(note.read_text(encoding="utf-8").strip())
-    if waited >= ANSWER_SECONDS and not (folder / boot.CLAIM).exists() and not _spools(folder):
+    for sentence in sentences_in(theirs, "fault"):
+        raise CannotEnterError(sentence)
+    if waited >= ANSWER_SECONDS and not notes_in(theirs, handover.CLAIM) and not read_spools(theirs):
         raise CannotEnterError(
             f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. Try again "
             "when it works"

@@ -19,6 +19,7 @@ from flatwater.memory.probes.proc import available_bytes, command_of, counters_o
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Series, Slope, drifting
 from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.folder import told_of
 from flatwater.memory.watch.outcome import Outcome, State
 
 DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
@@ -78,7 +79,7 @@ def look_at(
             time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
     if not looks.resident.steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")
-    return _summary(program, looks, limit)
+    return told_of(_summary(looks, limit), program)
 
 
 def _look_(looks: _Looks, pid: int, at: float) -> bool:
@@ -90,8 +91,8 @@ def _look_(looks: _Looks, pid: int, at: float) -> bool:
     return counters is not None
 
 
-def check_process(pid: int, seconds: float) -> str:
-    """The command of a process that can be looked at for so long.
+def check_process(pid: int, seconds: float) -> list[str]:
+    """The words of the command of a process that can be looked at for so long.
 
     Raises:
         ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
@@ -114,7 +115,7 @@ def _counters(pid: int) -> dict[str, int] | None:
         return None
 
 
-def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
+def _summary(looks: _Looks, limit: int | None) -> dict[str, Any]:
     steps, resident = looks.resident.steps, looks.resident.values
     now = int(resident[-1])
     most = now + available_bytes() if limit is None else limit
@@ -141,7 +142,6 @@ def _summary(program: str, looks: _Looks, limit: int | None) -> dict[str, Any]:
         for each in foremost(found, growth)
     ]
     return {
-        "program": program,
         "unit": "second",
         "steps": round(steps[-1]),
         "seconds": round(steps[-1], 3),

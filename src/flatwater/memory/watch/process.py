@@ -44,9 +44,9 @@ from flatwater.memory.watch.books import (
     timed,
 )
 from flatwater.memory.watch.boundaries import RESTING, TICK, Boundaries, ticks_until
+from flatwater.memory.watch.conclusion import outcome_of, with_roots, without_reached
 from flatwater.memory.watch.guard import Guard
 from flatwater.memory.watch.measured import Marks, held_in, mark_
-from flatwater.memory.watch.outcome import outcome_of, with_roots, without_reached
 from flatwater.memory.watch.pace import REGULAR, SLICE, TRACED, Pace, overdrawn, put_off_, share_of, slice_of
 from flatwater.memory.watch.pages import Pages, find_
 from flatwater.memory.watch.reading import Rates, has_returned, read_now
@@ -56,16 +56,14 @@ from flatwater.memory.watch.workers import Workers, look_
 
 COLLECTING, DRIFT, ENDING, FILLING = SHIPPED.collecting, SHIPPED.drift, SHIPPED.ending, SHIPPED.filling
 
-SPOOL_EVERY = 0.5
-"""Seconds between two states on disk, at least, unless a finding is new: what a signal ends leaves the last one."""
-SPOOL_SHARE = 1 / 400
-"""Part of the time that writing them may take: of a long run one takes 5 ms."""
 GLANCE = 1.0
 """Seconds between two glances at resident memory alone, at least, while the next reading is further away."""
 HURRIED = 4
 """Ticks after which one is needed at the latest where something was found, and is looked at between two readings."""
 LEVELS = 0.005
 """Part of the time that such looks may take: one takes 1 ms, and 200 ms where many are found deep within a library."""
+GIVES_WAY = 0.2
+"""Seconds after the last reading, from which on a trace ends where no reading may be taken."""
 LONG = 0.005
 """CPU seconds of a reading in which there was more to do than to read."""
 
@@ -142,6 +140,12 @@ class ProcessWatch:
         if self.boundaries.clock(self._unit, ticks=False) < REGULAR:
             return ticks_until(min(self._due, self._glance_due))
         return min(2 * ticks, HURRIED if self._monitor.levels.new else RESTING) if hurried else 1
+
+    def give_way(self) -> int:
+        """Where no reading may be taken, as in an import: a trace ends, which slows that down fifty times."""
+        if self._monitor.tracing and monotonic() >= self._read_at + GIVES_WAY and self._may_read(TICK):
+            self._guard.run(untraced, self._monitor.leave_trace)
+        return 1
 
     def _looked(self, kind: str, now: float) -> bool:
         """Read memory if that is due, and at once where a program that was read in time has come to its own loop."""
@@ -457,9 +461,7 @@ class ProcessWatch:
 
     def _save(self, now: float, *, at_once: bool) -> None:
         if self._spool is not None and (at_once or now >= self._spool_due):
-            cpu = thread_seconds()
-            write_spool(self._spool, self.summary())
-            self._spool_due = now + max(SPOOL_EVERY, (thread_seconds() - cpu) / SPOOL_SHARE)
+            self._spool_due = now + write_spool(self._spool, self.summary)
 
     def close(self, *, conclude: bool = True) -> None:
         """Stop, and write the spool. A second call does nothing.
@@ -480,7 +482,7 @@ class ProcessWatch:
         finally:
             self.let_go()
         if self._spool is not None:
-            write_spool(self._spool, self.summary(found) | {"ended": True})
+            write_spool(self._spool, lambda: self.summary(found) | {"ended": True})
 
     def let_go(self) -> None:
         """Stop at once, and leave nothing in the program: no tracer, no listener of the collector's."""

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ from types import FrameType
 from typing import Any
 
 from flatwater.errors import ConfigError
-from flatwater.memory.watch import boot, spool
-from flatwater.memory.watch.worker_findings import with_workers
+from flatwater.memory.watch import handover, spool
+from flatwater.memory.watch.folder import read_spools, sentences_in, told_of, watch_folder
 
 FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same group of processes."""
@@ -52,10 +51,10 @@ def watch_command(
         ConfigError: there is no such script or command.
     """
     command = command_of(words)
-    with tempfile.TemporaryDirectory(prefix="flatwater-watch-") as folder:
-        environment = _environment(Path(folder), unit, limit)
-        code = _run(command, environment, Path(folder), reports)
-        summary = _summary(Path(folder), command, code)
+    with watch_folder() as folder:
+        environment = environment_for(folder, unit, limit)
+        code = _run(command, environment, folder, reports)
+        summary = _summary(folder, command, code)
     return Ended(code, summary)
 
 
@@ -94,22 +93,26 @@ def _script(command: Sequence[str]) -> str | None:
     return None
 
 
-def _environment(
+def environment_for(
     folder: Path, unit: str | None, limit: int | None, own: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    inject = str(Path(boot.__file__).parent / "inject")
-    before = own.get("PYTHONPATH")
-    told = {boot.FOLDER: str(folder), boot.PACKAGE: str(Path(boot.__file__).parents[2])}
-    if before is not None:
-        told[boot.PYTHONPATH] = before
+    """The environment of a program that is watched.
+
+    Args:
+        folder: for its notes.
+        unit: as of `watch_command`.
+        limit: as of `watch_command`.
+        own: what it is without the watch.
+    """
+    told = {handover.FOLDER: str(folder), handover.PACKAGE: str(Path(__file__).parents[2])}
     if unit is not None:
-        told[boot.UNIT] = unit
+        told[handover.UNIT] = unit
     if limit is not None:
-        told[boot.LIMIT] = str(limit)
-    return {**own, **told, "PYTHONPATH": inject if before is None else os.pathsep.join((inject, before))}
+        told[handover.LIMIT] = str(limit)
+    return {**own, **handover.handed_on(told, own.get("PYTHONPATH"))}
 
 
-def _run(command: Sequence[str], environment: dict[str, str], folder: Path, reports: spool.Reports | None) -> int:
+def _run(command: list[str], environment: dict[str, str], folder: Path, reports: spool.Reports | None) -> int:
     """The exit code. Output goes where ours goes."""
     sys.stdout.flush()
     with _forwarding() as children:
@@ -151,26 +154,23 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
             signal.signal(number, handler)
 
 
-def _summary(folder: Path, command: Sequence[str], code: int | None) -> dict[str, Any]:
+def _summary(folder: Path, command: list[str], code: int | None) -> dict[str, Any]:
     """What the longest of the watched processes left, or knows so far where there is no exit code yet."""
-    found = spool.read_spools(folder)
-    summary = found[0] if found else spool.unwatched(" ".join(command), NO_PYTHON)
+    found = read_spools(folder)
+    summary = found[0] if found else spool.unwatched("", NO_PYTHON)
     summary.pop("ended_at", None)
     if not summary.pop("ended", False) and found and code is not None:
         missing = "what it did in its last two seconds is missing, in its last ten where it slept"
         summary["unseen"].append(f"the program ended at once: {missing}")
-    faults, old = _notes(folder, "fault"), _notes(folder, "old")
+    faults, old = sentences_in(folder, "fault"), sentences_in(folder, "old")
     if not found and (faults or old):  # it was seen, and nothing could be read
         summary["unseen"].clear()
     if not found:  # else another program of the command was new enough, and was watched
         faults += old
-    summary["unseen"] += [*faults, *_notes(folder, "unseen")]
-    summary = with_workers(summary, spool.read_spools(folder, spool.WORKER))
-    told = {**summary, "program": " ".join(command[1:]) or command[0]}
+    summary["unseen"] += [*faults, *sentences_in(folder, "unseen")]
+    if workers := read_spools(folder, spool.WORKER):
+        from flatwater.memory.watch.worker_findings import with_workers  # noqa: PLC0415  (most programs have none)
+
+        summary = with_workers(summary, workers)
+    told = told_of(summary, command[1:] or command)
     return told if code is None else told | {"exit_code": code}
-
-
-def _notes(folder: Path, kind: str) -> list[str]:
-    """The sentences that processes of the command left, each once."""
-    lines = [line for note in sorted(folder.glob(f"*.{kind}")) for line in note.read_text("utf-8").splitlines()]
-    return list(dict.fromkeys(line for line in lines if line.strip()))

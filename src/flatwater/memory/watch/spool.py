@@ -3,11 +3,14 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from flatwater.memory.probes.bound import write_whole
+from flatwater.memory.probes.bound import thread_seconds, write_whole
 
+EVERY = 0.5
+"""Seconds between two states on disk, at least, unless a finding is new: what a signal ends leaves the last one."""
+SHARE = 1 / 400
+"""Part of the time that writing them may take: of a long run one takes 5 ms."""
 PROGRAM, WORKER = ".json", ".worker.json"
 """Endings of the files of a command's first process, and of the workers that it starts."""
 
@@ -39,27 +42,15 @@ class Reports:
                 self.tell({name: value for name, value in summary.items() if name not in {"ended", "ended_at"}})
 
 
-def write_spool(path: str, summary: dict[str, Any]) -> None:
-    """Replace the file in one step. Not synced to disk: it must survive the process, not the machine."""
-    write_whole(path, _as_json(summary))
-
-
-def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
-    """All summaries that the processes of one command left, the one that was watched longest first.
-
-    Args:
-        folder: the runner's.
-        ending: of the files' names: of the program, or of its workers.
+def write_spool(path: str, known: Callable[[], dict[str, Any]]) -> float:
+    """Replace the file in one step. Not synced to disk: it must survive the process, not the machine.
 
     Returns:
-        With `ended_at`, the time of the last word, in seconds.
+        Seconds after which it is worth while again.
     """
-    found = [
-        {**json.loads(path.read_text(encoding="utf-8")), "ended_at": path.stat().st_mtime}
-        for path in sorted(folder.glob("*.json"))
-        if path.name.endswith(WORKER) == (ending == WORKER)
-    ]
-    return sorted(found, key=lambda summary: -float(summary["seconds"]))
+    cpu = thread_seconds()
+    write_whole(path, _as_json(known()))
+    return max(EVERY, (thread_seconds() - cpu) / SHARE)
 
 
 def unwatched(program: str, why: str) -> dict[str, Any]:

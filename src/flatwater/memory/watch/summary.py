@@ -1,6 +1,5 @@
 """What is told of a watched program: the findings that hold now, and its state as the JSON of `flatwater watch`."""
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,11 +18,12 @@ from flatwater.memory.watch.books import (
     scale_of,
     without_doubt,
 )
+from flatwater.memory.watch.conclusion import outcome_of
 from flatwater.memory.watch.measured import Marks, weighed
-from flatwater.memory.watch.outcome import outcome_of
+from flatwater.memory.watch.outcome import OWNER
 from flatwater.memory.watch.parts import named
 from flatwater.memory.watch.reading import unseen_in
-from flatwater.memory.watch.workers import OWNER, Workers, finding_of
+from flatwater.memory.watch.workers import Workers, finding_of
 
 OWNING = SHIPPED.owning
 
@@ -73,7 +73,7 @@ def summary_of(
     waiting: Garbage | None = None,
     refilled: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """All but what the watch itself costs.
+    """All but the program's command, and what the watch itself costs.
 
     Args:
         rows: all readings.
@@ -90,7 +90,6 @@ def summary_of(
     scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
     return {
-        "program": " ".join(sys.argv) or sys.executable,
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
         "seconds": round(seconds, 3),

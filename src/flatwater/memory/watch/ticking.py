@@ -21,12 +21,12 @@ RESTED = 0.5
 """Seconds of sleep without a break after which the main thread is taken to wait for another thread."""
 
 
-def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0) -> None:
+def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: Callable[[], int] = lambda: 1) -> None:
     """Call `step` with the ticks that have passed, again and again; it says after how many it is needed again.
 
     It is called in the main thread, between two of its instructions. There the frames of the program are whole, and its
-    torch operations can be traced. Not while a module is imported: that grows, and is no step. Not in a trace function
-    of the program, nor in a fork that was made between request and call. No debugger or coverage tool of the program
+    torch operations can be traced. Not while a module is imported (that grows, and is no step), in a trace function of
+    the program, or in a fork that was made between request and call: there `give_way` is. No debugger or coverage tool
     sees it. While the main thread sleeps, which has called this function, `step` is called in another one.
     """
     # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
@@ -46,7 +46,7 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0) -> None:
     def pass_() -> None:
         nonlocal needed
         # The documented way to see the frames of the main thread from any other.
-        needed = 1 if _busy(sys._current_frames().get(main)) else step(passed)  # noqa: SLF001
+        needed = max(1, give_way() if _busy(sys._current_frames().get(main)) else step(passed))  # noqa: SLF001
 
     # A signal handler of the program may run in here. What it raises must reach the program, and what a ctypes callback
     # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.

@@ -7,7 +7,7 @@ from typing import Any
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.thresholds import SHIPPED
 from flatwater.memory.watch.boundaries import REQUEST
-from flatwater.memory.watch.workers import OWNER
+from flatwater.memory.watch.outcome import OWNER
 from flatwater.units import format_bytes
 
 DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing

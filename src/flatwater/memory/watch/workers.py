@@ -9,6 +9,7 @@ from flatwater.memory.probes.mappings import Processes, descendants
 from flatwater.memory.series.readings import Growth
 from flatwater.memory.series.slope import Series, drifting
 from flatwater.memory.thresholds import SHIPPED
+from flatwater.memory.watch.outcome import OWNER
 
 DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
 
@@ -18,7 +19,6 @@ CREDIT = 1.0
 """... and CPU seconds beyond them: often at first, so that copy-on-write is seen in a short program too."""
 EVERY = 0.25
 """Seconds between two sums, at least."""
-OWNER = "worker processes"
 ADVICE = (
     "Workers that are forked share their parent's pages until one writes to them, and counting references is writing: "
     "give them arrays instead of lists of Python objects, or look for a list that each worker keeps."
