@@ -74,7 +74,7 @@ def test_without_a_cache_the_market_is_private_planned_so_and_told(
 
 def test_a_phase_was_tried_out_and_takes_something(config: ErlRunConfig) -> None:
     plan = plan_erl(config, load_panel(config.panel), CPU)
-    assert plan.transients.keys() == {"evaluate", "validate", "learn", "evolve"}
+    assert plan.transients.keys() == {"evaluate", "validate", "learn", "evolve", "score"}
     assert min(plan.transients.values()) > 1000
     more = replace(config, learner=config.learner.with_own(batch_size=64))
     assert plan_erl(more, load_panel(config.panel), CPU).transients["learn"] > 2 * plan.transients["learn"]

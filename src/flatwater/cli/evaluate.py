@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from flatwater.cli.settings import OfSomebody
+from flatwater.cli.settings import Bounded, OfSomebody
 
 if TYPE_CHECKING:
+    from flatwater.memory.planner import Plan
     from flatwater.panel.panel import Panel
     from flatwater.panel.splits import Days
     from flatwater.recipes.erl.backtest import Backtest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(OfSomebody):
+class Evaluate(OfSomebody, Bounded):
     """Play the champion or policy of a run's newest checkpoint against its baselines.
 
     A champion plays against buy and hold, equal weights and random traders; a policy that grows networks against
@@ -43,12 +44,17 @@ class Evaluate(OfSomebody):
         import sys
 
         from flatwater.cli.outcome import show_result
-        from flatwater.runs.evaluate import evaluate
+        from flatwater.cli.plan import print_plan
+        from flatwater.runs.evaluate import evaluate, plan_evaluation
         from flatwater.terminal import terminal
 
         errors = terminal(errors=True)
+        changes = {"panel": self.panel, "benchmark": self.benchmark, "budget": self.budget}
+        if self.plan:
+            with errors.status("building the run on a device without memory …"):
+                plan = plan_evaluation(self.run, errors.print, **changes)
+            return print_plan(plan, as_json=self.json)
         with errors.status("reading the run and playing what it has trained …"):
-            changes = {"panel": self.panel, "benchmark": self.benchmark}
             result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
@@ -58,7 +64,7 @@ class Evaluate(OfSomebody):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BacktestCommand(OfSomebody):
+class BacktestCommand(OfSomebody, Bounded):
     """Play the champion of a run over a stretch of days, against buy and hold, equal weights and random traders.
 
     Without --from it begins after the days on which the champion was chosen: with newer prices these are the run's
@@ -88,10 +94,15 @@ class BacktestCommand(OfSomebody):
         import json
 
         from flatwater.cli.outcome import show_result
+        from flatwater.cli.plan import print_plan
+        from flatwater.memory.planner import Plan
         from flatwater.terminal import say, terminal
 
         with terminal(errors=True).status("reading the run and playing its champion …"):
-            found, place = self.played()
+            done = self.played()
+            if isinstance(done, Plan):
+                return print_plan(done, as_json=self.json)
+            found, place = done
             found.write(place, force=self.force)
         if self.json:
             print(json.dumps(dict(found.result), indent=1))
@@ -100,11 +111,13 @@ class BacktestCommand(OfSomebody):
         say(f"equity, trades and result: {place}")
         return 0
 
-    def played(self) -> "tuple[Backtest, Path]":
-        """The backtest, and the folder that it goes to."""
+    def played(self) -> "tuple[Backtest, Path] | Plan":
+        """The backtest, and the folder that it goes to; or what it would take."""
         from flatwater.cli.orders import load_trader, prices_of
+        from flatwater.memory.planner import refuse
         from flatwater.panel.locate import load_panel
         from flatwater.recipes.erl.backtest import check_free, find_days, known_truth, note_look, play_backtest
+        from flatwater.recipes.erl.use_plan import plan_backtest
         from flatwater.terminal import terminal
 
         if self.out is not None:
@@ -113,6 +126,10 @@ class BacktestCommand(OfSomebody):
         prices = prices_of(self.run) if self.prices is None else self.prices
         panel = trader.panel_of(load_panel(prices))
         days = find_days(trader, panel, self.first, self.last)
+        plan = plan_backtest(trader.settings, panel, days, self.budget)
+        if self.plan:
+            return plan
+        refuse(plan)
         place = self._place(panel, days)
         check_free(place, force=self.force)
         if said := note_look(trader, panel, days):

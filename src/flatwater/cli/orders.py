@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from flatwater.cli.settings import OfSomebody
+from flatwater.cli.settings import Bounded, OfSomebody
 from flatwater.config.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from flatwater.envs.trading.orders import Orders
+    from flatwater.memory.planner import Plan
     from flatwater.recipes.erl.trader import Reason, Trader
 
 REASONS = 4
@@ -22,7 +23,7 @@ REASONS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrdersCommand(OfSomebody):
+class OrdersCommand(OfSomebody, Bounded):
     """List what the champion of a run sells and buys after the newest day of a file of prices.
 
     The file needs the columns of the training panel, and newer days. --after writes positions and cash to a file, for
@@ -57,7 +58,9 @@ class OrdersCommand(OfSomebody):
         import json
         from dataclasses import asdict
 
+        from flatwater.cli.plan import print_plan
         from flatwater.errors import ConfigError
+        from flatwater.memory.planner import Plan
         from flatwater.recipes.erl.positions import POSITIONS, write_positions
         from flatwater.storage.output import check_output
         from flatwater.terminal import say, terminal
@@ -67,7 +70,10 @@ class OrdersCommand(OfSomebody):
         if self.after is not None:
             check_output("--after", self.after, POSITIONS)
         with terminal(errors=True).status("reading the run and the prices …"):
-            orders, reasons = self.decided()
+            found = self.decided()
+        if isinstance(found, Plan):
+            return print_plan(found, as_json=self.json)
+        orders, reasons = found
         if self.after is not None:
             write_positions(self.after, orders.positions, orders.cash)
         if self.json:
@@ -85,14 +91,20 @@ class OrdersCommand(OfSomebody):
             say(f"positions and cash after these orders: {self.after}")
         return 0
 
-    def decided(self) -> "tuple[Orders, Sequence[Reason]]":
-        """The orders, and what moved the largest coefficient."""
+    def decided(self) -> "tuple[Orders, Sequence[Reason]] | Plan":
+        """The orders, and what moved the largest coefficient; or what it would take to find both."""
+        from flatwater.memory.planner import refuse
         from flatwater.panel.locate import load_panel
         from flatwater.recipes.erl.positions import Held, read_positions
+        from flatwater.recipes.erl.use_plan import plan_orders
 
         held = Held() if self.positions is None else read_positions(self.positions)
         trader = load_trader(self.run, "Orders")
         panel = trader.panel_of(load_panel(prices_of(self.run) if self.prices is None else self.prices))
+        plan = plan_orders(trader.settings, panel, self.budget)
+        if self.plan:
+            return plan
+        refuse(plan)
         cash = held.cash if self.cash is None else self.cash
         orders = trader.orders(panel, held.positions, cash, raw_prices=self.raw_prices)
         if not orders.ranking:

@@ -45,6 +45,7 @@ class Plan(OfSomebody, OverRecipe):
         return print_plan(plan, as_json=self.json)
 
 
+WHOSE = {"orders": "their"}
 LEAST_SHARE = 0.001
 """Owners with less of the state than that are one line together."""
 BAR = 16
@@ -63,7 +64,7 @@ def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
 
 def show_plan(plan: PlannedRun, console: Console) -> None:
     """Print the plan."""
-    table = Table(title="what the run will hold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=f"what the {plan.what} will hold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("owner", overflow="fold")
     table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)
     table.add_column("share", justify="right", no_wrap=True, min_width=SHARE)
@@ -89,7 +90,11 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
         row = _cells(sum(plan.workers), plan.needed_bytes)
         table.add_row(*([f"{each}, set aside in the cluster"] if plan.apart else [each, *row]), style="dim")
         table.add_row("  the state in each, exactly", *_cells(state, plan.needed_bytes)[:2], style="dim")
-    table.add_row("the run at its highest", *_cells(plan.needed_bytes, plan.needed_bytes), style="bold")
+    table.add_row(
+        f"the {plan.what} at {WHOSE.get(plan.what, 'its')} highest",
+        *_cells(plan.needed_bytes, plan.needed_bytes),
+        style="bold",
+    )
     console.print(table)
     if plan.nodes:
         console.print(by_machine(plan.nodes))

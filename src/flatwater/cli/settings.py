@@ -105,6 +105,17 @@ class OfSomebody:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """A command whose memory is planned before it allocates any, as that of a run is."""
+
+    budget: str | None = None
+    """Memory that the command may take, such as 2GiB: what would need more is refused. Left out: 90 % of what the
+    machine, the container and the shell allow."""
+    plan: bool = False
+    """Tell what the command would hold, and whether it fits; do nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShownRun:
     """A command that trains."""
 

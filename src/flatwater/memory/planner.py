@@ -44,6 +44,8 @@ class Plan:
     """Bytes of numbers that go between them and the run in a generation, and in the largest message."""
     mapped: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each leaf that is a part of a file, whose pages all processes share; no owner has them."""
+    what: str = "run"
+    """What is planned: a run, or a command that uses one."""
 
     @property
     def total_bytes(self) -> int:
@@ -111,8 +113,13 @@ class Plan:
         }
 
 
+REMEDIES = {"run": "Make it smaller, or give it more with --budget; --start-over-budget starts it all the same."}
+REMEDY = "Give it prices of fewer days, or more memory with --budget."
+"""What to do about a plan that does not fit: of a run, of any other command."""
+
+
 def refuse(plan: Plan) -> None:
-    """Stop a run that does not fit.
+    """Stop a run or a command that does not fit.
 
     Raises:
         MemoryLimitError: with the largest owners, or the machines that its workers do not fit on, and what to change.
@@ -120,15 +127,15 @@ def refuse(plan: Plan) -> None:
     refuse_nodes(plan.nodes)
     if plan.fits:
         return
-    remedy = "Make it smaller, or give it more with --budget; --start-over-budget starts it all the same."
-    raise MemoryLimitError(f"{told(plan)}\n{remedy}")
+    raise MemoryLimitError(f"{told(plan)}\n{REMEDIES.get(plan.what, REMEDY)}")
 
 
 def told(plan: Plan) -> str:
     """What the run would take, of what it may take, by whom, and what to change, in a few lines."""
     largest = sorted(grouped(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
     listed = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
-    whole = f"The run would take {format_bytes(plan.needed_bytes)}, and {allowed(plan)}. The largest owners: {listed}."
+    whole = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {allowed(plan)}."
+    whole += f" The largest owners: {listed}."
     return "\n".join([whole, *(f"  {line}" for line in plan.suggestions)])
 
 

@@ -24,7 +24,8 @@ OBSERVATION_LIMIT = 10.0
 SCALES = "shares and context columns apart"
 """How columns are scaled. Runs on panels with context columns keep it, as their weights mean nothing under another."""
 
-_BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 2 << 20
+"""Of the values that are normalised at a time, in double precision."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -108,7 +109,7 @@ def observation_panel(
 def _blocks(panel: Panel, features: tuple[str, ...], start: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
     """Blocks of columns as fresh float64 [rows, columns, F'], NaN where the value or the day's close is missing."""
     chosen = find_features(features, panel.features)
-    width = max(1, _BLOCK_BYTES // max(1, stop * len(features) * 8))
+    width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
     for at in range(0, len(panel.instruments), width):
         columns = slice(at, min(at + width, len(panel.instruments)))
         yield columns, observed(panel, chosen, stop, columns)[start:]

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flatwater.errors import RunError
+from flatwater.memory.planner import Plan
 from flatwater.mirror.download import at_hand, send_back
+from flatwater.recipe import recipe_for
 from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.looks import log_look
@@ -34,6 +37,13 @@ def evaluate(
     with at_hand(run, say, shards=True) as folder:
         config = with_changes(read_config(folder, where=run), changes)
         return _evaluate(run, config, folder, holdout=holdout, say=say)
+
+
+def plan_evaluation(run: Path | str, say: Callable[[str], None], **changes: Any) -> Plan:  # noqa: ANN401
+    """What `evaluate` would hold: the run is built whole again, and no phase takes more than its plan says."""
+    with at_hand(run, say, shards=False) as folder:
+        config = with_changes(read_config(folder, where=run), changes)
+        return replace(recipe_for(config).plan(config), what="evaluation")
 
 
 def _evaluate(

@@ -6,6 +6,7 @@ tensors alive at once while the phase runs on the meta device; the ledger of the
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from flatwater.runs.config import RunConfig
 from flatwater.runs.event_command import check_command
 from flatwater.runs.trackers import check_trackers
 from flatwater.storage.sending import QUEUE_BYTES
-from flatwater.units import format_bytes
+from flatwater.units import format_bytes, parse_bytes
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -53,6 +54,8 @@ def planned(
     apart: bool = False,
     exchange: Mapping[str, int] = MappingProxyType({}),
     mapped: Mapping[str, int] = MappingProxyType({}),
+    here: AbstractSet[str] = frozenset(),
+    beside: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """The plan of a run.
 
@@ -65,16 +68,15 @@ def planned(
         apart: whether those are on other machines.
         exchange: bytes that go between them and the run.
         mapped: bytes by path of what no process has for itself.
+        here: phases that are the run's own, whoever computes the others.
+        beside: bytes by phase of what is no tensor.
 
     Raises:
         ConfigError: a phase refuses the configuration.
     """
-    # Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
-    # host are not planned, so that what the phases import may stay.
-    tried = _try_out(transients) if driver_beside() else in_fork(lambda: _try_in_fork(transients))
-    if isinstance(tried, str):
-        raise ConfigError(tried)
-    highest, base = max(tried.values(), default=0), WORKER_BYTES + (RAY_BYTES if apart else 0)
+    tried = _tried(transients, beside)
+    highest = max((size for phase, size in tried.items() if phase not in here), default=0)
+    base = WORKER_BYTES + (RAY_BYTES if apart else 0)
     return Plan(
         owners={**owners, **({} if config.mirror is None else {OWNER: QUEUE_BYTES})},
         transients=tried,
@@ -86,6 +88,39 @@ def planned(
         apart=apart,
         exchange=exchange,
         mapped=mapped,
+    )
+
+
+def planned_use(
+    what: str,
+    owners: Mapping[str, int],
+    transients: Callable[[], Mapping[str, int]],
+    *,
+    budget: str | None,
+    mapped: Mapping[str, int] = MappingProxyType({}),
+    beside: Mapping[str, int] = MappingProxyType({}),
+) -> Plan:
+    """The plan of a command that uses what was trained, on this process's CPU, as `planned` makes that of a run.
+
+    Args:
+        what: the command.
+        owners: bytes by path of what it allocates and keeps.
+        transients: tries its phases out on the meta device, and returns the most bytes of each.
+        budget: what the user allows, such as 2GiB.
+        mapped: bytes by path of files that are read through pages.
+        beside: bytes by phase of what is no tensor.
+
+    Raises:
+        ConfigError: the budget is no amount of memory.
+    """
+    return Plan(
+        owners=owners,
+        transients=_tried(transients, beside),
+        base_bytes=resident_bytes() + LATER_BYTES,
+        limits=limits(),
+        budget=None if budget is None else parse_bytes(budget),
+        mapped=mapped,
+        what=what,
     )
 
 
@@ -122,6 +157,19 @@ def device_limits(device: torch.device) -> dict[str, int]:
     if device.type == "cuda":
         return {str(device): torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)}
     return limits()
+
+
+def _tried(transients: Callable[[], Mapping[str, int]], beside: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by phase, tried out in a fork: what that imports is gone with it.
+
+    Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
+    host are not planned, so that what the phases import may stay.
+    """
+    tried: dict[str, int] | str
+    tried = _try_out(transients) if driver_beside() else in_fork(lambda: _try_in_fork(transients))
+    if isinstance(tried, str):
+        raise ConfigError(tried)
+    return {phase: size + beside.get(phase, 0) for phase, size in tried.items()}
 
 
 def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:

@@ -1,5 +1,7 @@
 """Simple rules: their scores by hand, blind to later days, and played under the env's constraints."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -8,11 +10,12 @@ from sklearn.linear_model import Ridge  # type: ignore[import-untyped]  # it shi
 from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 
 from flatwater.envs.trading.config import EpisodeConfig, TradeConfig, TradingConfig
-from flatwater.envs.trading.market import Market
+from flatwater.envs.trading.market import Market, build_market
 from flatwater.envs.trading.simulator import build_simulator, reset_
-from flatwater.envs.trading.yardsticks import gain_features, past_return, play_rule_, ridge_scores, rules
+from flatwater.envs.trading.yardsticks import gain_features, past_return, play_rule_, ridge_bytes, ridge_scores, rules
 from flatwater.panel.calendar import DAILY, calendar_of_year
 from flatwater.panel.config import SyntheticConfig
+from flatwater.panel.locate import load_panel
 from flatwater.panel.synthetic import synthetic_panel
 
 CONFIG = TradingConfig(
@@ -102,3 +105,17 @@ def test_a_rule_buys_the_best_of_what_it_does_not_hold_and_nothing_below_zero(ma
     play_rule_(sim, market, CONFIG, scores, start=start, days=15)
     assert sim.logs.instrument[0, :2].tolist() == [5, 2]
     assert (sim.logs.exit_day[0, 2:4] < 0).all()
+
+
+@pytest.mark.parametrize("spec", ["synthetic:30x700", "synthetic:30x1400", "synthetic:30x700:context_instruments=4"])
+def test_ridge_holds_what_its_formula_says(spec: str) -> None:
+    panel = load_panel(spec)
+    days, columns = panel.valid.shape
+    market = build_market(panel, torch.ones(columns, days, 7), torch.device("cpu"))
+    tracemalloc.start()
+    try:
+        ridge_scores(market, CONFIG, range(130, days - 25))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * ridge_bytes(market) < peak <= ridge_bytes(market)

@@ -67,11 +67,16 @@ def gain_features(
         Past returns of eight lengths, raw and less the day's mean, and what is observed of a few columns that cannot be
         bought; resolved gains, clipped; and a mask.
     """
-    raw = np.stack([past_return(market, days) for days in LENGTHS], axis=-1)
+    watched = _watched(market)
+    features = np.empty((*market.close.shape, 2 * len(LENGTHS) + watched.shape[-1]))
+    raw, less = features[..., : len(LENGTHS)], features[..., len(LENGTHS) : 2 * len(LENGTHS)]
+    for at, days in enumerate(LENGTHS):
+        raw[..., at] = past_return(market, days)
     with np.errstate(invalid="ignore"):
         known = np.isfinite(raw)
         mean = np.where(known, raw, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
-    features = np.concatenate([raw, raw - mean, *_watched(market)], axis=-1)
+    np.subtract(raw, mean, out=less)
+    features[..., 2 * len(LENGTHS) :] = watched
     target = torch.tensor([config.trade.target_high], device=market.close.device)
     gains = trade_gains(market, rows=learnt, targets=target, hold_days=config.trade.hold_days, account=config.account)[
         ..., 0
@@ -81,15 +86,28 @@ def gain_features(
     return features, gain, usable
 
 
-def _watched(market: Market) -> list[np.ndarray]:
-    """The observed features of the columns that cannot be bought, [T, K, C F], the same for every instrument."""
-    columns = np.setdiff1d(np.arange(len(market.observations)), market.investable.cpu().numpy())
-    if not 0 < len(columns) <= MOST_WATCHED:
-        return []
-    seen = market.observations[torch.from_numpy(columns).to(market.observations.device)].double().cpu().numpy()
+def watched_columns(columns: int, instruments: int) -> int:
+    """How many of the columns that cannot be bought ridge sees: all, or none where they are too many."""
+    others = columns - instruments
+    return others if others <= MOST_WATCHED else 0
+
+
+def _watched(market: Market) -> Float[np.ndarray, "T 1 CF"]:
+    """The observed features of the columns that cannot be bought, the same for every instrument."""
     days, instruments = market.close.shape
-    flat = seen.transpose(1, 0, 2).reshape(days, 1, -1)
-    return [np.broadcast_to(flat, (days, instruments, flat.shape[-1]))]
+    if not watched_columns(len(market.observations), instruments):
+        return np.empty((days, 1, 0))
+    columns = np.setdiff1d(np.arange(len(market.observations)), market.investable.cpu().numpy())
+    seen = market.observations[torch.from_numpy(columns).to(market.observations.device)].double().cpu().numpy()
+    return np.asarray(seen.transpose(1, 0, 2).reshape(days, 1, -1))
+
+
+def ridge_bytes(market: Market) -> int:
+    """The most that `ridge_scores` holds at a time, of a market of that size."""
+    (days, instruments), (columns, _, features) = market.close.shape, market.observations.shape
+    seen = 2 * len(LENGTHS) + watched_columns(columns, instruments) * features
+    # All features, and those that it is fitted to; beside them masks, and the numbers of a few instruments and days.
+    return 8 * days * instruments * (2 * seen + len(LENGTHS))
 
 
 def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
@@ -102,13 +120,17 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
     if not usable.any():
         return scores
     seen = features[learnt.start : learnt.stop][usable]
-    centre, spread = seen.mean(0), seen.std(0)
+    centre = seen.mean(0)
+    seen -= centre  # in place: as large as all that is learnt from
+    spread = np.sqrt(np.einsum("df,df->f", seen, seen) / len(seen))
     spread[spread == 0] = 1
-    scaled, expected = (seen - centre) / spread, gain[usable].mean()
-    inner = scaled.T @ scaled + PENALTY * np.eye(scaled.shape[1])
-    weights = np.linalg.solve(inner, scaled.T @ (gain[usable] - expected))
-    everywhere = np.isfinite(features).all(-1)
-    scores[everywhere] = (features[everywhere] - centre) / spread @ weights + expected
+    seen /= spread
+    expected = gain[usable].mean()
+    inner = seen.T @ seen + PENALTY * np.eye(seen.shape[1])
+    weights = np.linalg.solve(inner, seen.T @ (gain[usable] - expected))
+    for day, row in enumerate(features):
+        known = np.isfinite(row).all(-1)
+        scores[day, known] = (row[known] - centre) / spread @ weights + expected
     return scores
 
 

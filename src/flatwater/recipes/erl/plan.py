@@ -15,10 +15,11 @@ from flatwater.memory.probes.process import free_cores
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.panel.features import find_features
 from flatwater.panel.panel import Panel
-from flatwater.panel.splits import check_episode, split_days
+from flatwater.panel.splits import Days, Splits, check_episode, split_days
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.erl.exchange import exchange_of
 from flatwater.recipes.erl.market import can_be_mapped
+from flatwater.recipes.erl.score import score_bytes, score_extra_bytes
 from flatwater.runs.planning import META, Alternative, advised, planned
 from flatwater.runs.team import placed
 from flatwater.state.tree import nbytes
@@ -29,6 +30,8 @@ from flatwater.trainers.erl.state import Erl, build_erl
 
 MARKET = "market"
 """Its place in the state."""
+SCORE = "score"
+"""The phase in which the champion plays against the baselines, after training and whenever that is asked for again."""
 
 
 def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, private: bool | None = None) -> Plan:
@@ -62,6 +65,8 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         apart=bool(config.cluster),
         exchange=exchange,
         mapped=mapped,
+        here=frozenset({SCORE}),
+        beside={SCORE: score_extra_bytes(run.market)},
     )
     if plan.apart and dealt:
         plan = placed(plan, config)
@@ -116,7 +121,13 @@ def transients(setup: Setup, run: Erl) -> dict[str, int]:
         **{name: peak_bytes(step) for name, step in phases.items()},
         # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
+        SCORE: score_bytes(setup, run.market, run.learner.actor[-1:], longest(setup.splits)),
     }
+
+
+def longest(splits: Splits) -> Days:
+    """Of the stretches that a champion is judged on."""
+    return max(splits.validation, splits.holdout, key=len)
 
 
 def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:

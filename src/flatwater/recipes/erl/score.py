@@ -13,8 +13,10 @@ from flatwater.envs.trading.baselines import buy_and_hold, equal_weight, hold, p
 from flatwater.envs.trading.config import TradingConfig
 from flatwater.envs.trading.market import Market, last_usable
 from flatwater.envs.trading.results import episode_summary, trades
-from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_
-from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, rules
+from flatwater.envs.trading.simulator import Simulator, build_simulator, reset_, step_
+from flatwater.envs.trading.yardsticks import oracle_scores, play_rule_, ridge_bytes, rules
+from flatwater.memory.probes.torch_ops import peak_bytes
+from flatwater.nets.trader import ACTION_PARTS
 from flatwater.panel.panel import Panel
 from flatwater.panel.splits import Days
 from flatwater.recipes.erl.comparison import (
@@ -29,9 +31,15 @@ from flatwater.recipes.erl.comparison import (
 )
 from flatwater.recipes.erl.occlusion import find_effects
 from flatwater.state.random import generator
-from flatwater.trainers.erl.play import play_
+from flatwater.trainers.erl.play import TRIED_DAYS, play_
 from flatwater.trainers.erl.setup import Setup
 
+RULES = 4
+"""Simple rules and the oracle, each with a simulator of its own."""
+PRICES = 6
+"""Tables of all prices in double precision that a rule holds at a time."""
+LIBRARY_BYTES = 140 << 20
+"""Resident once arch is imported, which brings pandas, SciPy and statsmodels: 134 MB were measured."""
 RANDOM_TRADERS = 100
 """Random traders that are played, with purchases on the days of the champion's; their median is reported."""
 
@@ -207,3 +215,29 @@ def _of_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
         "drawdown": float(account.drawdown(curve)),
         "exposure": 1.0,
     }
+
+
+def score_extra_bytes(market: Market) -> int:
+    """What `score_champion` takes besides tensors: the rules' numbers in NumPy, and the library that compares."""
+    return ridge_bytes(market) + PRICES * 8 * market.close.numel() + LIBRARY_BYTES
+
+
+def score_bytes(setup: Setup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
+    """The most bytes of tensors that `score_champion` makes at a time; on the meta device, where it is tried out."""
+
+    def play() -> None:
+        config, count = setup.config.env, len(market.investable)
+        # All are there at the end: the champion's, that of the random traders, and one for each rule and the oracle.
+        envs = [
+            build_simulator(config, batch=batch, max_days=len(days), instruments=count, device=setup.device)
+            for batch in (1, RANDOM_TRADERS, *(1,) * RULES)
+        ]
+        first = torch.empty(1, dtype=torch.int64, device=setup.device)
+        play_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
+        for env in envs[1:3]:
+            starts = first.expand(len(env.day))
+            reset_(env, start=starts, trading_end=starts, end=starts)
+            step_(env, market, config, torch.empty(len(env.day), count, ACTION_PARTS, device=setup.device))
+        find_effects(setup, market, actor, Days(days.first, min(days.stop, days.first + TRIED_DAYS)))
+
+    return peak_bytes(play)
