@@ -103,6 +103,23 @@ def test_a_slow_store_gets_the_newest_checkpoint_and_the_ones_between_are_droppe
     assert run.mirror.line().endswith(f"{numbers['mirror/dropped']:.0f} dropped")
 
 
+def test_a_store_that_fails_is_not_called_slow(bucket: str, store: ObjectStore, tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", f"{bucket}/run")
+    store.set(down=True)
+    run.mirror.start()
+    run.save(0)
+    run.wait(lambda n: n["failures"] >= 1)
+    for round_ in range(1, 6):
+        run.save(round_)
+    run.wait(lambda n: n["dropped"] >= 1)
+    fails, dropped = run.mirror.news()
+    assert fails.startswith(f"mirror: {bucket}/run: ")
+    assert dropped.startswith(f"mirror: sending still fails ({bucket}/run: ")
+    assert "slower" not in dropped
+    store.set()
+    assert run.mirror.finish()
+
+
 def test_an_outage_is_told_once_and_ends(bucket: str, store: ObjectStore, tmp_path: Path) -> None:
     run = Run(tmp_path / "run", f"{bucket}/run")
     run.mirror.start()

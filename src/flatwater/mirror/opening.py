@@ -124,7 +124,7 @@ def mirrored(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice:
     try:
         mirror.sender.connect_()
     except StoreError as fault:
-        mirror.state.stumble_(f"{fault}. The run starts all the same, and sending is tried again")
+        mirror.state.stumble_(str(fault), "The run starts all the same")
     mirror.start()
     _tell(mirror, voice)
     interrupted = False

@@ -75,9 +75,13 @@ class UploadState:
         self.dropped += 1
         if self.dropped == 1:
             self.news.append(
-                f"mirror: {self.url} is slower than the run: the checkpoint of round {manifest.round} is dropped there "
-                f"for that of round {newer.round}. Dropped ones are counted from here on"
+                f"mirror: {self._why_behind()}: the checkpoint of round {manifest.round} is dropped there for that of "
+                f"round {newer.round}. Dropped ones are counted from here on"
             )
+
+    def _why_behind(self) -> str:
+        """The cause, first: a store that fails is not a slow one."""
+        return f"{self.url} is slower than the run" if self.since is None else f"sending still fails ({self.trouble})"
 
     def take_(self) -> bool:
         """Wait for something to send, or until the lock must be renewed, and take it. False where all is done."""
@@ -113,19 +117,19 @@ class UploadState:
             self.sending, self.since, self.trouble, self.left = None, None, "", 0
             self.files = self.files and not ended
 
-    def stumble_(self, news: str) -> None:
+    def stumble_(self, why: str, goes_on: str) -> None:
         """Something failed; told when it is the first since all was well."""
         with self.turn:
             self.failures += 1
+            self.trouble = why
             if self.since is None:
                 self.since = time.monotonic()
-                self.news.append(f"mirror: {news}")
+                self.news.append(f"mirror: {why}. {goes_on}, and sending is tried again")
 
     def failed_(self, why: str, pause: float) -> None:
         """What was taken waits again; returns after a pause, which is shorter where the run ends."""
         with self.turn:
-            self.stumble_(f"{why}. The run goes on, and sending is tried again")
-            self.trouble = why
+            self.stumble_(why, "The run goes on")
             self.put_back_()
             if self.closing:
                 self.turn.wait_for(lambda: self.stopped, min(pause, 1.0))
