@@ -154,6 +154,8 @@ MAY_CATCH_ALL = {
     "cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
     "memory/probes/fork.py::_answer": "the end of a forked process",
     "metrics/sinks.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
+    "rundir/listing.py::line_of": "the edge to files of anybody's making: one bad run costs its own row",
+    "runs/own_parts.py::write_": "the edge to a recipe's code that only draws: no run ends by it",
     "rundir/events.py::ending": "whatever ends a run is told to those who listen, and goes on",
     "memory/watch/guard.py::ask": "the edge between the watch and somebody else's program",
     "memory/probes/untraced.py::unbroken": "the edge to the collector, below which all is lost: it is raised later",

@@ -25,15 +25,17 @@ from rich.console import Console
 from flatwater.comparisons.page import comparison_page
 from flatwater.comparisons.side_by_side import as_json, read_named
 from flatwater.config.toml import from_mapping, read_toml, to_mapping
+from flatwater.description import Description
 from flatwater.errors import ConfigError, Terminated
 from flatwater.imported import trusting
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.recipe import Recipe, later, recipe_for, recipe_in
+from flatwater.recipe import later, recipe_for, recipe_in
 from flatwater.reports.blocks import Paragraph, Piece, result_table
 from flatwater.reports.document import fragment
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
+from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.results import read_result
 from flatwater.runs.evaluate import evaluate as evaluate_run
@@ -69,9 +71,9 @@ class TrainedRun:
         return open_folder(self.path)
 
     @cached_property
-    def recipe(self) -> Recipe:
-        """What it was trained by."""
-        return recipe_for(read_config(self._folder))
+    def recipe(self) -> Description:
+        """What is known of the recipe by which it was trained, as its folder says; nothing is imported for it."""
+        return read_description(self._folder, read_settings(self._folder))
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -298,7 +300,7 @@ def _trained(outcome: Outcome) -> TrainedRun:
         raise _ended_by(outcome.signal)
     found = TrainedRun(outcome.folder.path, outcome.finished)
     if outcome.finished:
-        draw_run(found.path)
+        draw_run(found.path, outcome.recipe)
     return found
 
 

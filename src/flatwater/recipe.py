@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from flatwater.errors import ConfigError
+from flatwater.forms import check_form, write_value
 from flatwater.imported import GIVEN, Permit, find_object, import_object
 from flatwater.printable import shown
 
@@ -35,6 +36,8 @@ RECIPES = {
 """By name: where the recipe is, and what it does, for the list of commands."""
 
 
+MOST_ROUNDS = 1 << 53
+"""A larger number is none that anybody trains, and no float holds it."""
 HOME = "trading"
 """The environment of `erl` where its `--env` is left out."""
 
@@ -66,6 +69,10 @@ class Number:
     form: str
     """How it is written."""
 
+    def write(self, value: float) -> str:
+        """The number as a text."""
+        return write_value(self.form, value)
+
 
 OF_RETURNS = tuple(
     Number(title, key, "{:.2f}")
@@ -87,6 +94,10 @@ class Headline:
     """The row that it is compared with ..."""
     said: str
     """... and how: `{}` stands for that row's number."""
+
+    def write(self, value: float) -> str:
+        """The number as a text."""
+        return write_value(self.form, value)
 
 
 @dataclass(frozen=True)
@@ -154,19 +165,34 @@ class Recipe:
     tables: Callable[[Mapping[str, Sequence[float]]], Sequence[ShownTable]] = lambda _: ()
     """From the metrics of a finished run to what the terminal shows below its result."""
 
+    def __post_init__(self) -> None:
+        """Refuse what no list and no page could show."""
+        try:
+            check_form(self.title, names=True)
+            for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
+                check_form(form, names=False)
+        except ValueError as fault:
+            raise ConfigError(f"recipe {shown(self.name)}: {fault}") from fault
+        if not self.curves:
+            raise ConfigError(f"recipe {shown(self.name)}: curves: expected one or more, got none")
+
     @property
     def name(self) -> str:
         """As in `flatwater train NAME`, and in a run folder's config.toml."""
         return next(str(field.default) for field in fields(self.config) if field.name == "trainer")
 
-    def measured(self, result: Mapping[str, Any]) -> tuple[Number, ...]:
-        """Those of its numbers that a row of a result has."""
-        rows = result[self.players].values()
-        return tuple(number for number in self.numbers if any(row.get(number.key) is not None for row in rows))
+
+def find_shipped(name: str) -> Recipe | None:
+    """The recipe of that name that ships with Flatwater; None where none does.
+
+    This is the one function by which a command that only reads may come to a recipe: it imports names of the table
+    `RECIPES` alone, so a name that stands in a file is looked up and never imported.
+    """
+    return cast("Recipe", import_object(RECIPES[name][0])) if name in RECIPES else None
 
 
 def find_recipe(name: str, permit: Permit) -> Recipe:
-    """The recipe of a name.
+    """The recipe of a name that the user has typed, or has let in: what it names is imported.
 
     Args:
         name: one of `RECIPES`, or `package.module:NAME`.
@@ -175,8 +201,8 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
     Raises:
         ConfigError: there is none, it may not be imported, or it cannot be.
     """
-    if name in RECIPES:
-        return cast("Recipe", import_object(RECIPES[name][0]))
+    if (shipped := find_shipped(name)) is not None:
+        return shipped
     listed = f"{', '.join(RECIPES)}, or package.module:NAME of a recipe of yours"
     if ":" not in name:
         raise ConfigError(f"no recipe {shown(name)}: wanted is {listed}")
@@ -232,6 +258,6 @@ def rounds_of(settings: Mapping[str, Any], where: str) -> int:
         ConfigError: it says something else than a number.
     """
     rounds = settings.get("rounds", 0)
-    if type(rounds) is not int:
+    if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:
         raise ConfigError(f"{where}: rounds = {shown(rounds)}: must be a whole number")
     return rounds

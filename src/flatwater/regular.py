@@ -88,13 +88,19 @@ def _opened(path: Path, flags: int, within: int | None = None) -> int:
 
 
 def read_regular(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> bytes:
-    """The whole file.
+    """The whole file; `follow` as of `open_regular`.
 
     Raises:
         OSError: it cannot be opened, see `open_regular`, or has more than `most` bytes.
     """
     with open_regular(path, follow=follow) as file:
+        if os.fstat(file.fileno()).st_size > most:  # a hole may be larger than memory
+            raise _too_large(path, most)
         content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"it has more than {format_bytes(most)}", str(path))
+    if len(content) > most:  # it grows
+        raise _too_large(path, most)
     return content
+
+
+def _too_large(path: Path, most: int) -> OSError:
+    return OSError(errno.EFBIG, f"it has more than {format_bytes(most)}", str(path))

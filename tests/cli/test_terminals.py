@@ -24,7 +24,8 @@ SOURCE = Path(__file__).parents[2] / "src"
 MAIN = "import sys; from flatwater.cli.main import main; sys.exit(main())"
 RESULT = (
     "import json, sys; from flatwater.cli.outcome import show_result; from flatwater.terminal import terminal; "
-    "show_result(json.load(open('runs/first/result.json')), terminal())"
+    "from flatwater.recipes.erl.recipe import ERL; "
+    "show_result(json.load(open('runs/first/result.json')), terminal(), ERL)"
 )
 COMMANDS = {
     "runs": (MAIN, "runs"),

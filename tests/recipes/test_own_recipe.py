@@ -96,7 +96,7 @@ def test_what_is_no_recipe_is_refused(name: str, text: str, said: str, capsys: p
     assert said in capsys.readouterr().err
 
 
-def test_a_run_whose_recipe_is_gone_is_told_and_keeps_no_other_from_the_list(
+def test_a_run_whose_recipe_is_gone_cannot_be_resumed_and_is_shown_as_before(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     train("kept", 1)
@@ -106,7 +106,12 @@ def test_a_run_whose_recipe_is_gone_is_told_and_keeps_no_other_from_the_list(
     said = " ".join(capsys.readouterr().err.split())
     assert "there is no module 'cross_entropy', installed or in the folder of this command" in said
     assert main(["runs", "."]) == 0
-    assert "unreadable" in capsys.readouterr().out
+    assert NAME in capsys.readouterr().out
+    assert main(["report", "kept"]) == main(["top", "kept", "--once"]) == 0
+    Path("kept", "description.json").unlink()
+    capsys.readouterr()
+    assert main(["runs", "."]) == 0
+    assert "has no description.json, which says how to show its runs" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_page_shows_the_file() -> None:

@@ -18,6 +18,7 @@ from synthetic_run import make_run
 
 from flatwater.errors import RunError
 from flatwater.reports.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans
+from flatwater.reports.own_parts import own_picture
 from flatwater.reports.picture import draw_run, figure_of, write_picture
 from flatwater.reports.plotly_charts import for_plotly
 from flatwater.reports.records import read_run
@@ -134,7 +135,7 @@ def test_no_legend_lies_over_a_curve_and_nothing_leaves_the_picture(folder: Fold
     run = read_run(folder(12, 9))
     for rows in (
         [[charts["lines"], charts["beside"]], [charts["areas"], charts["across"]], [small]],
-        run.recipe.picture(run),
+        own_picture(run),
     ):
         found = Drawn(rows)
         legends = [box for kind, box in found.boxes() if kind == "legend"]

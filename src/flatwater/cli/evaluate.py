@@ -45,6 +45,8 @@ class Evaluate(OfSomebody, Bounded):
 
         from flatwater.cli.outcome import show_result
         from flatwater.cli.plan import print_plan
+        from flatwater.imported import GIVEN
+        from flatwater.recipe import find_recipe
         from flatwater.runs.evaluate import evaluate, plan_evaluation
         from flatwater.terminal import terminal
 
@@ -59,7 +61,7 @@ class Evaluate(OfSomebody, Bounded):
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:
-            show_result(result, terminal())
+            show_result(result, terminal(), find_recipe(result.get("trainer", "erl"), GIVEN))
         return 0
 
 
@@ -96,6 +98,7 @@ class BacktestCommand(OfSomebody, Bounded):
         from flatwater.cli.outcome import show_result
         from flatwater.cli.plan import print_plan
         from flatwater.memory.planner import Plan
+        from flatwater.recipes.erl.recipe import ERL
         from flatwater.terminal import say, terminal
 
         with terminal(errors=True).status("reading the run and playing its champion …"):
@@ -107,7 +110,7 @@ class BacktestCommand(OfSomebody, Bounded):
         if self.json:
             print(json.dumps(dict(found.result), indent=1))
             return 0
-        show_result(dict(found.result), terminal())
+        show_result(dict(found.result), terminal(), ERL)
         say(f"equity, trades and result: {place}")
         return 0
 

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from flatwater.cli.settings import ShownRun
-from flatwater.imported import GIVEN
+from flatwater.description import Description, measured_numbers
+from flatwater.forms import fill_form, write_value
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.recipe import ShownTable, find_recipe, later
+from flatwater.recipe import Recipe, ShownTable, later
 from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.events import JsonLines
 from flatwater.runs.profiling import profiled_rounds
@@ -39,10 +40,10 @@ def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
     outcome = train(console, listeners=[JsonLines(sys.stdout)] if shown.json else [], profile=profile)
     folder = outcome.folder
     if outcome.finished:
+        draw_run(folder.path, outcome.recipe)
         result = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
-        draw_run(folder.path)
-        show_result(result, console)
-        for table in find_recipe(result["trainer"], GIVEN).tables(read_metrics(folder.metrics)):
+        show_result(result, console, outcome.recipe)
+        for table in outcome.recipe.tables(read_metrics(folder.metrics)):
             show_table(table, console)
         console.print(f"\npicture     {folder.picture}\nrun folder  {folder.path}", soft_wrap=True)
         console.print(
@@ -53,12 +54,11 @@ def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
     return outcome.exit_code
 
 
-def show_result(result: dict[str, Any], console: Console) -> None:
+def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Description) -> None:
     """What was trained against the baselines."""
-    recipe = find_recipe(result.get("trainer", "erl"), GIVEN)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
-    measured = recipe.measured(result)
+    measured = measured_numbers(recipe, result)
     shown = WIDE if console.width >= WIDTH else NARROW
     numbers, others = measured[:shown], [number.title for number in measured[shown:]]
     for number in numbers:
@@ -66,7 +66,7 @@ def show_result(result: dict[str, Any], console: Console) -> None:
     for who, row in result[recipe.players].items():
         cells = [_cell(row.get(number.key, ""), number.form) for number in numbers]
         table.add_row(who, *cells, style="bold" if who == recipe.trained else "")
-    console.print(f"\n{recipe.title.format(**result)}", markup=False, highlight=False, style="italic", soft_wrap=True)
+    console.print(f"\n{fill_form(recipe.title, result)}", markup=False, highlight=False, style="italic", soft_wrap=True)
     console.print(table)
     if others:
         console.print(f"Also in the report and in result.json: {', '.join(others)}.", style="dim")
@@ -90,7 +90,7 @@ def show_table(shown: ShownTable, console: Console) -> None:
 
 def _cell(value: float | str | None, form: str) -> str:
     """A number in its form; a dash where it is none, nothing where the trader has no such number."""
-    return value if isinstance(value, str) else "-" if value is None else form.format(value)
+    return value if isinstance(value, str) else "-" if value is None else write_value(form, value)
 
 
 WIDE, NARROW = 8, 6

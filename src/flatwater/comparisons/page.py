@@ -42,7 +42,7 @@ def _tiles(runs: Sequence[Compared]) -> Iterator[Tile]:
     """The headline of each run."""
     for each in runs:
         headline, value = each.run.recipe.headline, each.trained.get(each.run.recipe.headline.key)
-        shown = "-" if value is None else headline.form.format(value)
+        shown = "-" if value is None else headline.write(value)
         yield Tile(f"{each.letter}: {headline.title}", shown, f"{each.run.done} of {each.run.rounds} rounds")
 
 

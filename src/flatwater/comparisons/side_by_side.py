@@ -17,9 +17,11 @@ import numpy as np
 
 from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError
+from flatwater.forms import write_value
 from flatwater.metrics.jsonl import plain
 from flatwater.mirror.download import at_hand
 from flatwater.panel.calendar import DAILY, calendar_of
+from flatwater.recipe import find_shipped
 from flatwater.recipes.erl.comparison import Difference, difference_of
 from flatwater.reports.records import RunRecords, read_run
 from flatwater.units import format_bytes, format_duration
@@ -123,8 +125,12 @@ def setting_rows(runs: Sequence[Compared]) -> Rows:
 
 
 def _settings(run: RunRecords) -> dict[str, Any]:
-    """By name; one that the run's version did not have yet has its default, with which the run is resumed."""
-    return _flat(to_mapping(run.recipe.config())) | _flat(run.config)
+    """By name; one that the run's version did not have yet has its default, with which the run is resumed.
+
+    A recipe that does not ship is not imported for its defaults: its folders have every setting.
+    """
+    shipped = find_shipped(run.recipe.name)
+    return _flat({} if shipped is None else to_mapping(shipped.config())) | _flat(run.config)
 
 
 def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -167,7 +173,7 @@ def _last(values: Iterable[float]) -> str:
 
 
 def _formed(value: float | None, form: str) -> str:
-    return NOTHING if value is None else form.format(value)
+    return NOTHING if value is None else write_value(form, value)
 
 
 def _pace(run: RunRecords) -> str:

@@ -16,9 +16,11 @@ from flatwater.config.convert import did_you_mean, from_plain, in_words, to_plai
 from flatwater.config.declare import absent_settings, field_docs, removed_settings, variant
 from flatwater.errors import ConfigError
 from flatwater.printable import shown
-from flatwater.regular import read_regular
+from flatwater.regular import TEXT_BYTES, read_regular
 
 C = TypeVar("C")
+MOST_DOTS = 100
+"""Between two commas, brackets or ends of a line."""
 
 
 def load_config(cls: type[C], path: Path) -> C:
@@ -26,8 +28,13 @@ def load_config(cls: type[C], path: Path) -> C:
     return from_mapping(cls, read_toml(path), str(path))
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dict[str, Any]:
     """The file's tables and values, unchecked.
+
+    Args:
+        path: its name.
+        most: bytes that it may have.
+        follow: whether it may be a link.
 
     Raises:
         ConfigError: the file is missing, no regular file, unreadable, not UTF-8 or not TOML; the last with line and
@@ -35,10 +42,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     text = ""
     try:
-        content = read_regular(path)
+        content = read_regular(path, most, follow=follow)
         if kind := next((kind for begin, kind in _OTHERS.items() if content.startswith(begin)), ""):
             raise ConfigError(f"{path}: {kind}. Settings are a text file in UTF-8.")
         text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
+        _require_short_keys(text)
         return tomllib.loads(text)
     except RecursionError as fault:
         raise ConfigError(
@@ -62,6 +70,17 @@ _OTHERS = {
     b"\x28\xb5\x2f\xfd": "is compressed with zstd. Unpack it first: unzstd FILE",
 }
 """How other files begin, and what they are."""
+
+
+def _require_short_keys(text: str) -> None:
+    """That no key has hundreds of parts: the time that tomllib takes grows with their square, to hours.
+
+    Raises:
+        ValueError: one has.
+    """
+    for part in re.finditer(r"[^,=\[\]{}\n#]+", text):
+        if part[0].count(".") > MOST_DOTS:
+            raise ValueError(f"{shown(part[0])}: more than {MOST_DOTS} dots")
 
 
 def _line_at(text: str, fault: str) -> str:

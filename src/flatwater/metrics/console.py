@@ -55,6 +55,16 @@ def percent(value: float) -> str:
     return f"{100 * value:z.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
 
 
+def whole_share(value: float) -> str:
+    """A share in whole percent: `50%`."""
+    return f"{percent(value)}%"
+
+
+def share(value: float) -> str:
+    """A share: `3.4%`."""
+    return f"{value:.1%}"
+
+
 def signed_percent(value: float) -> str:
     """A return: `+12.3%`; one of a thousand percent or more as a short number."""
     percents = 100 * value
@@ -68,7 +78,7 @@ def _megabytes(value: float) -> str:
 RESIDENT = Column("", "MB", 6, "memory/resident", _megabytes)
 WHOLE = Column("seconds", "all", 4, "seconds", short_seconds)
 """Of a whole round, saving and recording included; the table itself takes that time."""
-BUFFER = Column("", "buffer", 9, "buffer/fill", lambda value: f"{percent(value)}%")
+BUFFER = Column("", "buffer", 9, "buffer/fill", whole_share)
 MISSING = "buffer/missing"
 """The metric of what a replay must still take in before learning begins."""
 FIRST, LEFT = 9, 6

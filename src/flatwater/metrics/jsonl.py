@@ -7,8 +7,8 @@ records of a round (its alarms, its lineage) are kept the same way in files of t
 import errno
 import json
 import os
-from collections.abc import Mapping, Sequence
-from io import FileIO
+from collections.abc import Iterator, Mapping, Sequence
+from io import BufferedReader, FileIO
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,14 @@ from flatwater.printable import shown
 from flatwater.regular import append_regular, open_regular
 from flatwater.storage.content import parse_json
 from flatwater.storage.directory import telling, write_object
+from flatwater.units import format_bytes
 
 Record = dict[str, Any]
 MOST_ROUNDS = 1 << 53
 """A larger number is no round that anybody trained, and no float holds it."""
 MOST_NUMBER = 1.7e308
+MOST_LINE = 4 << 20
+"""Bytes of a line: those of our recipes have some thousands."""
 
 
 class JsonlSink:
@@ -131,13 +134,36 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
         RunError: the file cannot be read, or a line other than the last is damaged.
     """
     try:
-        with open_regular(path) as file:
-            lines = file.readlines()
+        with open_regular(path, follow=False) as file:
+            lines = [*bounded_lines(file)]
     except OSError as fault:
         raise RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?") from fault
     records = [_record(path, number, line) for number, line in enumerate(lines, 1) if not _is_torn(lines, number)]
+    return columns_of(path, records)
+
+
+def columns_of(path: Path, records: Sequence[Record]) -> dict[str, list[float]]:
+    """Every name that some record has -> its numbers; NaN where a record has none.
+
+    Raises:
+        RunError: a record of the file holds something else than numbers.
+    """
+    for record in records:
+        require_numbers(path, record)
     names = dict.fromkeys(name for record in records for name in record)
-    return {name: [record.get(name, nan) for record in records] for name in names}
+    return {name: [nan if (value := record.get(name)) is None else value for record in records] for name in names}
+
+
+def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
+    """The lines from where the file stands, of whatever somebody has put there.
+
+    Raises:
+        OSError: one is longer than a line can be.
+    """
+    while line := file.readline(MOST_LINE):
+        if len(line) == MOST_LINE and not line.endswith(b"\n"):
+            raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MOST_LINE)}")
+        yield line
 
 
 def known(rounds: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -150,12 +176,11 @@ def _is_torn(lines: list[bytes], number: int) -> bool:
     return number == len(lines) and record_of(lines[-1]) is None
 
 
-def _record(path: Path, number: int, line: bytes) -> dict[str, float]:
+def _record(path: Path, number: int, line: bytes) -> Record:
     found = record_of(line)
     if found is None:
         raise RunError(f"{path}: line {number} is not a record of a round. Restore the file, or delete that line.")
-    require_numbers(path, found)
-    return {name: nan if value is None else value for name, value in found.items()}
+    return found
 
 
 def require_numbers(path: Path, record: Record) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatwater.errors import RunError
-from flatwater.metrics.jsonl import Record, record_of
+from flatwater.metrics.jsonl import Record, bounded_lines, record_of
+from flatwater.metrics.tail import start_of_last
 from flatwater.regular import open_regular
 
 
@@ -32,16 +33,36 @@ def read_records(path: Path, most: int | None = None) -> list[Record]:
         RunError: the file cannot be read, or one of the wanted lines but the last is damaged.
     """
     try:
-        with open_regular(path) as file:
-            lines = file.readlines()
+        with open_regular(path, follow=False) as file:
+            count, last = 0, b""
+            for line in bounded_lines(file):
+                count, last = count + 1, line
+            count -= count > 0 and record_of(last) is None  # half-written
+            wanted = {*(range(count) if most is None else thinned(count, most))}
+            file.seek(0)
+            # Line by line: the whole file of a long run has gigabytes.
+            lines = [line for at, line in enumerate(bounded_lines(file)) if at in wanted]
     except FileNotFoundError:
         return []
     except OSError as fault:
         raise _unreadable(path, fault) from fault
-    if lines and record_of(lines[-1]) is None:
-        lines.pop()
-    wanted = range(len(lines)) if most is None else thinned(len(lines), most)
-    return [_record(path, lines[at]) for at in wanted]
+    return [_record(path, line) for line in lines]
+
+
+def read_marked(path: Path, mark: bytes) -> list[Record]:
+    """The records of whose lines the text holds a mark, such as `"champion/crowned": 1`; the others are not parsed.
+
+    Raises:
+        RunError: the file cannot be read.
+    """
+    try:
+        with open_regular(path, follow=False) as file:
+            found = [record_of(line) for line in bounded_lines(file) if mark in line]
+    except FileNotFoundError:
+        return []
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+    return [record for record in found if record is not None]
 
 
 @dataclass
@@ -53,6 +74,8 @@ class Tail:
     """Bytes of whole lines read so far."""
     file: int = 0
     """The inode that they were read from: a resumed run replaces the file."""
+    last: int | None = None
+    """Lines before the end with which reading begins; None for the first one."""
 
 
 def rewind_if_replaced_(tail: Tail) -> bool:
@@ -75,10 +98,12 @@ def read_appended_(tail: Tail) -> Iterator[Record]:
         RunError: the file cannot be read, or a line that others follow is damaged.
     """
     try:
-        with open_regular(tail.path) as file:
+        with open_regular(tail.path, follow=False) as file:
+            if not tail.read and tail.last is not None:
+                tail.read = start_of_last(file, tail.last)
             file.seek(tail.read)
             damaged = False
-            for line in file:
+            for line in bounded_lines(file):
                 if damaged:
                     raise _damaged(tail.path)
                 if (record := record_of(line)) is None:

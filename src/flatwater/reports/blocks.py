@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from flatwater.description import Description, measured_numbers
 from flatwater.memory.diagnose.finding import Finding
-from flatwater.recipe import Recipe
 from flatwater.reports.chart import Chart, Grid
 from flatwater.rundir.statements import GRAVE, headline
 from flatwater.units import short_bytes
@@ -137,13 +137,13 @@ def missing(what: str, file: str, state: str, when: str = "at the end of a run")
     return Paragraph((f"There is no {what} here: ", Piece(file), f" is written {when}. {why}"), "missing")
 
 
-def result_table(recipe: Recipe, result: Mapping[str, Any]) -> Table:
+def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:
     """A row for each that was compared, a column for each number that one of them has; blank where it has not."""
-    measured = recipe.measured(result)
+    measured = measured_numbers(recipe, result)
     rows = [
         (
             who,
-            *(number.form.format(row[number.key]) if row.get(number.key) is not None else "" for number in measured),
+            *(number.write(row[number.key]) if row.get(number.key) is not None else "" for number in measured),
         )
         for who, row in result[recipe.players].items()
     ]

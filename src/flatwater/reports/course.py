@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from flatwater.description import Description
 from flatwater.metrics.jsonl import known
-from flatwater.recipe import Recipe
 from flatwater.reports.blocks import Block, Heading, Paragraph, missing, result_table
 from flatwater.reports.chart import Axis, Bars, Chart, Line, Picture, round_axis
 from flatwater.reports.records import RunRecords
@@ -35,18 +35,18 @@ def _learning(run: RunRecords) -> Iterator[Block]:
     if run.result is None:
         yield missing("result", "result.json", run.state)
         return
-    yield Heading(run.recipe.title.format(**run.result))
+    yield Heading(run.recipe.title_of(run.result))
     yield result_table(run.recipe, run.result)
-    yield Paragraph(f"{run.result.get('verdict', '')} Note: {run.result['note']}.".strip(), "reading")
+    yield Paragraph(f"{run.result.get('verdict', '')} Note: {run.result.get('note', '')}.".strip(), "reading")
     yield from holdout_blocks(run)
 
 
 def holdout_blocks(run: RunRecords) -> Iterator[Block]:
     """The result on the holdout, of the last look; nothing where nobody has looked at it."""
     if run.holdout is not None:
-        yield Heading(run.recipe.title.format(**run.holdout))
+        yield Heading(run.recipe.title_of(run.holdout))
         yield result_table(run.recipe, run.holdout)
-        yield Paragraph(f"{run.holdout.get('verdict') or ''} Note: {run.holdout['note']}.".strip(), "reading")
+        yield Paragraph(f"{run.holdout.get('verdict') or ''} Note: {run.holdout.get('note', '')}.".strip(), "reading")
 
 
 def course_chart(run: RunRecords) -> Chart:
@@ -81,7 +81,7 @@ def headline_charts(run: RunRecords) -> list[Chart]:
                     values=[row[headline.key] for row in rows.values()],
                     colour=[JUDGED if name == recipe.trained else "--quiet" for name in rows],
                     across=True,
-                    labels=[headline.form.format(row[headline.key]) for row in rows.values()],
+                    labels=[headline.write(row[headline.key]) for row in rows.values()],
                 )
             ],
             y=Axis(rows=list(rows)),
@@ -127,7 +127,7 @@ def shares(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[Line]
     ]
 
 
-def _colours(recipe: Recipe) -> Sequence[str]:
+def _colours(recipe: Description) -> Sequence[str]:
     judged = len(recipe.curves) - 1
     others = iter(OTHERS)
     return [JUDGED if at == judged else next(others, OTHERS[0]) for at in range(len(recipe.curves))]

@@ -6,7 +6,8 @@ from pathlib import PurePath
 from statistics import fmean, median
 from typing import Any
 
-from flatwater.recipe import Recipe
+from flatwater.description import Description
+from flatwater.forms import write_value
 from flatwater.reports.blocks import (
     Block,
     Folded,
@@ -31,6 +32,7 @@ from flatwater.reports.memory_charts import (
     transients_chart,
     unaccounted_chart,
 )
+from flatwater.reports.own_parts import own_parts
 from flatwater.reports.records import RunRecords
 from flatwater.rundir.statements import DEPTH, GRAVE, LedgerLine, WorkerLine, held_against
 from flatwater.units import format_bytes, format_duration, short_bytes
@@ -60,7 +62,7 @@ def page(run: RunRecords) -> str:
 
 def sections(run: RunRecords) -> list[Section]:
     """All parts of the page: those of the recipe, then those of `PARTS`. One that has nothing to show says why."""
-    own = {title: list(blocks) for title, blocks in run.recipe.sections(run).items()}
+    own = {title: list(blocks) for title, blocks in own_parts(run).items()}
     return [Section(title=title, blocks=blocks) for title, blocks in own.items()] + [
         Section(title=title, blocks=list(part(run))) for title, part in PARTS.items()
     ]
@@ -70,7 +72,7 @@ def _subtitle(run: RunRecords) -> str:
     """Data, device, seed and versions, as far as the folder says."""
     facts = run.checkpoints[-1].facts if run.checkpoints else {}
     data, versions = facts.get("data"), facts.get("versions")
-    said = [run.recipe.trained_on(run.config)]
+    said = [run.recipe.trained_on]
     if isinstance(data, dict) and "days" in data:
         said.append(f"{data.get('instruments')} instruments, {data.get('days')} rows of prices")
         said.append(f"{data.get('first_day')} to {data.get('last_day')}")
@@ -90,7 +92,7 @@ def _subtitle(run: RunRecords) -> str:
 def _tiles(run: RunRecords) -> list[Tile]:
     """At most six."""
     tiles: list[Tile] = [] if run.result is None else [_headline(run.recipe, run.result)]
-    measured, metric = list(run.recipe.curves.items())[-1]
+    measured, metric = run.recipe.judged
     known = [value for value in run.metrics.get(metric, []) if isfinite(value)]
     if known:
         tiles.append(Tile(measured, f"{known[-1]:.4g}", f"{known[0]:.4g} at first", ""))
@@ -110,15 +112,15 @@ def _tiles(run: RunRecords) -> list[Tile]:
     return tiles
 
 
-def _headline(recipe: Recipe, result: Mapping[str, Any]) -> Tile:
+def _headline(recipe: Description, result: Mapping[str, Any]) -> Tile:
     """What was trained, by its most important number, and what it is compared with."""
     headline, rows = recipe.headline, result[recipe.players]
     numbers = {name: row.get(headline.key) for name, row in rows.items()}
     own, other = (
-        "-" if (number := numbers.get(name)) is None else headline.form.format(number)
+        "-" if (number := numbers.get(name)) is None else headline.write(number)
         for name in (recipe.trained, headline.against)
     )
-    return Tile(headline.title, own, headline.said.format(other))
+    return Tile(headline.title, own, write_value(headline.said, other))
 
 
 def _left(run: RunRecords) -> str:

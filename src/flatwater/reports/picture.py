@@ -18,7 +18,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from flatwater.recipe import Recipe
 from flatwater.reports.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, asset
+from flatwater.reports.own_parts import own_picture
 from flatwater.reports.records import read_run
 from flatwater.rundir.layout import RunFolder
 from flatwater.storage.directory import write_object
@@ -40,14 +42,18 @@ EDGE = 0.02
 SYMBOLS = {"circle": "o", "up": "^", "down": "v"}
 
 
-def draw_run(path: Path) -> None:
+def draw_run(path: Path, recipe: Recipe | None = None) -> None:
     """Draw a finished run into its folder, from that folder alone.
+
+    Args:
+        path: its folder.
+        recipe: that has just trained it; None where it is only read.
 
     Raises:
         RunError: a file of the run is damaged, or the picture cannot be written.
     """
     run = read_run(path)
-    write_picture(RunFolder(path).picture, run.recipe.picture(run))
+    write_picture(RunFolder(path).picture, own_picture(run, recipe))
 
 
 def write_picture(out: Path, rows: Picture) -> None:

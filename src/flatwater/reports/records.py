@@ -6,26 +6,28 @@ A file that is not there (an older run, a run in training) leaves its field empt
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import Manifest
-from flatwater.config.toml import read_toml
-from flatwater.imported import GIVEN
+from flatwater.description import Description
+from flatwater.imported import importing_only_ours
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
-from flatwater.metrics.jsonl import read_metrics
-from flatwater.metrics.lines import read_records, thinned
-from flatwater.recipe import Recipe, recipe_of, rounds_of
+from flatwater.metrics.jsonl import columns_of, is_number
+from flatwater.metrics.lines import read_marked, read_records, thinned
+from flatwater.recipe import rounds_of
 from flatwater.regular import read_regular
 from flatwater.reports.chart import MOST_POINTS
+from flatwater.rundir.description import MOST_SETTINGS, read_description, read_settings
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import state_of
 from flatwater.rundir.results import EQUITY, LIVES, PRICES, TRADES, read_result, read_table
 from flatwater.rundir.statements import LedgerLine, alarms_of, finding_of, line_of, newest, read_plan
+
+if TYPE_CHECKING:  # a run in training reads its records too, and holds no table library
+    import polars as pl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,8 @@ class RunRecords:
     """One run, as its files say."""
 
     path: Path
-    recipe: Recipe
+    recipe: Description
+    """What is known of it, without importing it."""
     state: str
     rounds: int
     """Wanted in all."""
@@ -53,14 +56,14 @@ class RunRecords:
     alarms: list[tuple[int, str]]
     """With their rounds."""
     result: dict[str, Any] | None
-    equity: pl.DataFrame | None
+    equity: "pl.DataFrame | None"
     holdout: dict[str, Any] | None
     """The result on the holdout, of the last look."""
-    holdout_equity: pl.DataFrame | None
-    trades: pl.DataFrame | None
-    prices: pl.DataFrame | None
+    holdout_equity: "pl.DataFrame | None"
+    trades: "pl.DataFrame | None"
+    prices: "pl.DataFrame | None"
     """A date, and the closes of some of the traded instruments."""
-    lives: pl.DataFrame | None
+    lives: "pl.DataFrame | None"
     """What became of each slot of growing networks, step by step."""
     checkpoints: list[Manifest]
     doubts: list[str] = field(default_factory=list)
@@ -74,13 +77,16 @@ def read_run(path: Path) -> RunRecords:
         RunError: there is no run, or one of its files is damaged.
         CheckpointError: a checkpoint was written by another version.
     """
-    folder = open_folder(path)
-    config = read_toml(folder.config)
-    recipe = recipe_of(config, str(folder.config), GIVEN)
-    columns = read_metrics(folder.metrics) if folder.metrics.is_file() else {}
+    with importing_only_ours():
+        return _read(path, open_folder(path))
+
+
+def _read(path: Path, folder: RunFolder) -> RunRecords:
+    config = read_settings(folder)
+    recipe = read_description(folder, config)
+    columns = columns_of(folder.metrics, read_records(folder.metrics, MOST_POINTS))
     rounds, seen = rounds_of(config, str(folder.config)), columns.get("round", [])
     done = int(seen[-1]) if seen else 0
-    kept = thinned(len(seen), MOST_POINTS)
     return RunRecords(
         path=path,
         recipe=recipe,
@@ -88,10 +94,10 @@ def read_run(path: Path) -> RunRecords:
         rounds=max(rounds, done),
         done=done,
         config=config,
-        config_text=read_regular(folder.config, follow=False).decode("utf-8-sig", errors="replace"),
+        config_text=read_regular(folder.config, MOST_SETTINGS, follow=False).decode("utf-8-sig", errors="replace"),
         read_at=datetime.now().astimezone(),
-        metrics={name: [column[at] for at in kept] for name, column in columns.items()},
-        crowned=_crowned(columns),
+        metrics=columns,
+        crowned=_crowned(folder),
         plan=read_plan(folder.plan),
         ledger=[line_of(record, folder.ledger) for record in read_records(folder.ledger, MOST_POINTS)],
         findings=newest(finding_of(record, folder.findings) for record in read_records(folder.findings)),
@@ -112,12 +118,11 @@ def read_run(path: Path) -> RunRecords:
     )
 
 
-def _crowned(columns: dict[str, list[float]]) -> list[tuple[float, float]]:
-    values = columns.get("validation/champion", [])
+def _crowned(folder: RunFolder) -> list[tuple[float, float]]:
     found = [
-        (at, value)
-        for at, value, new in zip(columns.get("round", []), values, columns.get("champion/crowned", []), strict=False)
-        if new == 1
+        (float(record["round"]), float(record["validation/champion"]))
+        for record in read_marked(folder.metrics, b'"champion/crowned": 1')
+        if record.get("champion/crowned") == 1 and is_number(record.get("validation/champion"))
     ]
     return [found[at] for at in thinned(len(found), MOST_POINTS)]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flatwater.config.toml import dumps_config
 from flatwater.errors import RunError
-from flatwater.metrics.jsonl import read_metrics
+from flatwater.metrics.tail import read_last
 from flatwater.regular import append_regular
 from flatwater.storage.directory import named, same_folder, telling, telling_that_it_is_gone, write_object
 
@@ -52,6 +52,10 @@ class RunFolder(Folder):
 
     config = File("config.toml")
     """The configuration that the run was started with, complete."""
+    description = File("description.json")
+    """How lists, pages and the live screen show the run, so that they import no recipe."""
+    sections = File("sections.json")
+    """The parts that the page has of a recipe which does not ship, as data."""
     lock = File(".lock")
     """Locked by the process that trains the run."""
     metrics = File("metrics.jsonl")
@@ -178,9 +182,9 @@ def _without_settings(path: Path) -> str:
 
 
 def recorded_rounds(folder: RunFolder) -> int:
-    """Generations in metrics.jsonl; 0 where there is no such file."""
-    rounds = read_metrics(folder.metrics).get("round", []) if folder.metrics.is_file() else []
-    return int(rounds[-1]) if rounds else 0
+    """Rounds in metrics.jsonl, as its last line says; 0 where there is no such file."""
+    record, _ = read_last(folder.metrics, "round")
+    return 0 if record is None else int(record["round"])
 
 
 def write_config(config: object, path: Path) -> None:

@@ -2,25 +2,37 @@
 
 import fcntl
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import islice
 from math import inf, isfinite
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
-from flatwater.config.toml import read_toml
+from flatwater.description import Description
 from flatwater.errors import ConfigError, FlatwaterError, RunError
-from flatwater.imported import GIVEN
-from flatwater.metrics.jsonl import is_number, read_metrics
-from flatwater.printable import shown
-from flatwater.recipe import Recipe, recipe_of, rounds_of
+from flatwater.imported import importing_only_ours
+from flatwater.metrics.jsonl import is_number
+from flatwater.metrics.tail import read_last
+from flatwater.printable import printable, shown
+from flatwater.recipe import rounds_of
 from flatwater.regular import open_regular
+from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.doubts import read_doubts
-from flatwater.rundir.layout import RunFolder, recorded_rounds
+from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import read_result
+
+MOST_RESULT = 4 << 20
+"""Bytes of a result.json that a list reads."""
+MOST_FILES = 100_000
+"""Of a folder, that are weighed."""
+MOST_PROBLEM = 1_000
+"""Characters."""
+LATEST = 4e10
+"""Seconds since 1970: a file may say that it comes from a year that no calendar has."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +143,7 @@ def newest_run(folder: Path, *states: str) -> Path:
 def _is_run(folder: RunFolder) -> bool:
     """Whether there is a run, or what may be one: other programs keep a config.toml as well."""
     try:
-        return folder.config.is_file() and (folder.checkpoints.is_dir() or folder.metrics.is_file())
+        return os.path.lexists(folder.config) and (folder.checkpoints.is_dir() or os.path.lexists(folder.metrics))
     except OSError:  # a folder that nobody may look into
         return True
 
@@ -139,9 +151,12 @@ def _is_run(folder: RunFolder) -> bool:
 def line_of(folder: RunFolder) -> RunLine:
     """One run's line; one that cannot be read does not keep the others from being shown."""
     try:
-        return describe(folder)
+        with importing_only_ours():
+            return describe_run(folder)
     except (FlatwaterError, OSError) as fault:
         return unreadable(folder.path.name, _date(_changed(folder.path)), str(fault))
+    except Exception as fault:  # noqa: BLE001  (the edge to files of anybody's making: one bad run costs its own row)
+        return unreadable(folder.path.name, _date(_changed(folder.path)), f"{type(fault).__name__}: {fault}")
 
 
 def unreadable(name: str, changed: str, problem: str) -> RunLine:
@@ -157,20 +172,20 @@ def unreadable(name: str, changed: str, problem: str) -> RunLine:
         shown="",
         bytes=0,
         changed=changed,
-        problem=problem,
+        problem=printable(problem).replace("\n", " ")[:MOST_PROBLEM],
     )
 
 
-def describe(folder: RunFolder) -> RunLine:
-    """One run's line."""
-    settings = read_toml(folder.config)
-    recipe, rounds = recipe_of(settings, str(folder.config), GIVEN), rounds_of(settings, str(folder.config))
-    done = recorded_rounds(folder)
-    columns = read_metrics(folder.metrics) if done else {}
+def describe_run(folder: RunFolder) -> RunLine:
+    """One run's line, from the ends of its files: what it costs does not grow with the run."""
+    settings = read_settings(folder)
+    recipe, rounds = read_description(folder, settings), rounds_of(settings, str(folder.config))
+    record, watched = read_last(folder.metrics, recipe.judged[1])
+    numbers: Mapping[str, float] = {} if record is None else record
+    done = int(numbers.get("round", 0))
     state = state_of(folder, done, rounds)
     result = _result(folder, recipe) if state == "finished" else {}
-    measured, score, shown = _measured(recipe, result, columns)
-    sizes = (found.st_size for file in folder.path.rglob("*") if (found := _stat(file)) and S_ISREG(found.st_mode))
+    measured, score, shown = _measured(recipe, result, watched)
     return RunLine(
         name=folder.path.name,
         state=state,
@@ -180,13 +195,26 @@ def describe(folder: RunFolder) -> RunLine:
         measured=measured,
         score=score,
         shown=shown,
-        bytes=sum(sizes),
+        bytes=sum(islice(_sizes(folder.path), MOST_FILES)),
         changed=_date(_changed(folder.path)),
         tag=_tag(settings, folder),
-        metrics={name: column[-1] for name, column in columns.items() if isfinite(column[-1])},
+        metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
         result=result,
         doubt=next(iter(read_doubts(folder)), ""),
     )
+
+
+def _sizes(path: Path) -> Iterator[int]:
+    """Of each file below a folder; no link is followed, so no loop is entered."""
+    below = [os.fspath(path)]
+    while below:
+        with suppress(OSError), os.scandir(below.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):  # gone since it was listed, as in a run that trains
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        yield entry.stat(follow_symlinks=False).st_size
 
 
 def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
@@ -196,24 +224,21 @@ def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _measured(
-    recipe: Recipe, result: Mapping[str, float], columns: Mapping[str, Sequence[float]]
-) -> tuple[str, float | None, str]:
+def _measured(recipe: Description, result: Mapping[str, float], watched: float | None) -> tuple[str, float | None, str]:
     """What a run is judged by, its value, and both as text."""
     headline = recipe.headline
     if headline.key in result:
         value = result[headline.key]
         title = next((number.title for number in recipe.numbers if number.key == headline.key), headline.title)
-        return title, value, f"{title} {headline.form.format(value)}"
-    watched, metric = list(recipe.curves.items())[-1]
-    known = [value for value in columns.get(metric, []) if isfinite(value)]
-    return (watched, known[-1], f"{watched} {known[-1]:.3g}") if known else (watched, None, "")
+        return title, value, f"{title} {headline.write(value)}"
+    title, _ = recipe.judged
+    return (title, None, "") if watched is None else (title, watched, f"{title} {watched:.3g}")
 
 
-def _result(folder: RunFolder, recipe: Recipe) -> dict[str, float]:
+def _result(folder: RunFolder, recipe: Description) -> dict[str, float]:
     """Numbers of what was trained; none where the file is damaged, which the run's page says."""
     try:
-        result = read_result(folder.result, recipe)
+        result = read_result(folder.result, recipe, MOST_RESULT)
     except RunError:
         return {}
     row: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
@@ -228,12 +253,13 @@ def state_of(folder: RunFolder, done: int, rounds: int) -> str:
 
 
 def _date(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
+    return f"{datetime.fromtimestamp(min(max(seconds, 0.0), LATEST)).astimezone():%Y-%m-%d %H:%M}"
 
 
 def _changed(path: Path) -> float:
     try:
-        return max((found.st_mtime for file in path.iterdir() if (found := _stat(file))), default=0.0)
+        found = [each for file in islice(path.iterdir(), MOST_FILES) if (each := _stat(file))]
+        return max((each.st_mtime for each in found), default=0.0)
     except OSError:
         return 0.0
 
@@ -241,7 +267,7 @@ def _changed(path: Path) -> float:
 def _stat(file: Path) -> os.stat_result | None:
     """None where the file is gone since it was listed, as in a run that trains, or is closed to us."""
     try:
-        return file.stat()
+        return file.lstat()
     except OSError:
         return None
 
@@ -249,7 +275,7 @@ def _stat(file: Path) -> os.stat_result | None:
 def _is_locked(folder: RunFolder) -> bool:
     """Whether a living process trains the run: a lock goes away with the process that holds it."""
     try:
-        lock = open_regular(folder.lock)
+        lock = open_regular(folder.lock, follow=False)
     except FileNotFoundError:  # a copy of a run
         return False
     except OSError as fault:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flatwater.description import Description
 from flatwater.errors import RunError
 from flatwater.metrics.jsonl import is_number
 from flatwater.printable import shown
@@ -24,14 +25,19 @@ LIVES = {"player": False, "env_seed": False, "stage": False, "accuracy": True, "
 """The columns that a page draws, and whether they hold numbers."""
 
 
-def read_result(path: Path, recipe: Recipe) -> dict[str, Any] | None:
+def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYTES) -> dict[str, Any] | None:
     """A `result.json`; None where there is none.
 
+    Args:
+        path: the file.
+        recipe: of the run.
+        most: bytes that it may have.
+
     Raises:
-        RunError: it is damaged.
+        RunError: it is damaged, or larger.
     """
     try:
-        found = parse_json(read_regular(path, RESULT_BYTES))
+        found = parse_json(read_regular(path, most, follow=False))
         _require_result(found, recipe)
     except FileNotFoundError:
         return None
@@ -41,7 +47,7 @@ def read_result(path: Path, recipe: Recipe) -> dict[str, Any] | None:
     return result
 
 
-def _require_result(found: object, recipe: Recipe) -> None:
+def _require_result(found: object, recipe: Recipe | Description) -> None:
     if not isinstance(found, dict):
         raise TypeError(f"{shown(found)}: must have keys")
     for name in recipe.said:
@@ -76,7 +82,7 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> "pl.DataFrame | None"
 
     try:
         # In memory: polars would map the file, which another process may cut short meanwhile.
-        found = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES)))
+        found = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)))
         _require_columns(found, columns)
     except FileNotFoundError:
         return None

@@ -182,7 +182,7 @@ def read_plan(path: Path) -> Plan | None:
         RunError: the file is no plan.
     """
     try:
-        found = parse_json(read_regular(path))
+        found = parse_json(read_regular(path, follow=False))
         return _plan_of(_keyed({"plan": found}, "plan"))
     except FileNotFoundError:
         return None

@@ -1,18 +1,22 @@
 """Sending what a run's mirror does not have yet, when the run itself is over: `flatwater mirror RUN`."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import glance
+from flatwater.config.toml import from_mapping
 from flatwater.errors import ConfigError
 from flatwater.mirror.opening import place_of, read_place
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import FIRST_PAUSE
+from flatwater.printable import shown
+from flatwater.rundir.description import read_settings
 from flatwater.rundir.layout import locked, open_folder
-from flatwater.runs.session import read_config
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects
 
@@ -39,8 +43,9 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
     """
     folder = open_folder(run)
     with locked(folder):
-        config = read_config(folder)
-        base = to or config.mirror or read_place(folder).get("url", "").rpartition("/")[0]
+        settings, where = read_settings(folder), str(folder.config)
+        keep = from_mapping(CheckpointConfig, _table(settings, "checkpoints", where), f"{where}: checkpoints")
+        base = to or _mirror_in(settings, where) or read_place(folder).get("url", "").rpartition("/")[0]
         if not base:
             raise ConfigError(f"{run}: this run has no mirror. Say where to: --to s3://bucket/path")
         url, identity = place_of(base, folder)
@@ -50,7 +55,7 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
             sent[0] += size
             step(size)
 
-        sender = MirrorSender(open_objects(url), folder, identity, config.checkpoints, count, say)
+        sender = MirrorSender(open_objects(url), folder, identity, keep, count, say)
         _patiently(sender.connect_, say)
         known = {manifest.file.name for manifest in sender.manifests.values()}
         whole = [m for m in list_checkpoints(folder.checkpoints) if not glance(folder.checkpoints, m)]
@@ -60,6 +65,21 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         _patiently(sender.send_files_, say)
         _patiently(sender.release_, say)
     return CaughtUp(url, len(missing), sent[0])
+
+
+def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    """A table of a run's settings. The rest is left alone: to send files, nothing that they name is imported."""
+    found = settings.get(name, {})
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{where}: {name} = {shown(found)}: expected a table")
+    return found
+
+
+def _mirror_in(settings: Mapping[str, Any], where: str) -> str:
+    found = settings.get("mirror", "")
+    if not isinstance(found, str):
+        raise ConfigError(f"{where}: mirror = {shown(found)}: expected a URL as text")
+    return found
 
 
 def _patiently(work: Callable[[], object], say: Callable[[str], None]) -> None:

@@ -32,6 +32,7 @@ from flatwater.rundir.statements import headline
 from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
 from flatwater.runs.fingerprint import arithmetic, facts, machines_of, sources, versions
 from flatwater.runs.machine import release_freed_memory
+from flatwater.runs.own_parts import OwnParts
 from flatwater.runs.profiling import Profiler
 from flatwater.runs.run import Run
 from flatwater.runs.signals import Stop
@@ -178,10 +179,13 @@ class Recorder:
     """Of those of the run, how many were told."""
     heard: bool = False
     """Whether the signal that ends the run was told of."""
+    own_parts: OwnParts = field(init=False)
+    """Of the page, where the recipe has them and does not ship."""
 
     def __post_init__(self) -> None:
         """Begin where the folder was found."""
         self.place = self.folder.path
+        self.own_parts = OwnParts(recipe_for(self.composed.config), self.folder, self.voice.say)
 
     def stepped(self, phase: str, done: int, total: int) -> None:
         """Count the step to its phase and move the bar."""
@@ -212,6 +216,7 @@ class Recorder:
         self.tell_of_mirror()
         self.tell(round_, grown)
         self.tell_of_alarms(round_, found)
+        self.own_parts.settled_()
         self.efforts.count_("settle")
         self.save()
         if self.on_round is not None:

@@ -12,14 +12,15 @@ from rich.markup import escape
 
 from flatwater.checkpoints.manifest import JSON, Manifest, differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
-from flatwater.config.toml import from_mapping
+from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import CheckpointError, ConfigError, RunError
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
 from flatwater.mirror.download import fetch_run
 from flatwater.mirror.opening import MirrorLike, mirrored
-from flatwater.recipe import recipe_for, recipe_of
+from flatwater.recipe import Recipe, recipe_for, recipe_of
 from flatwater.regular import RESULT_BYTES, read_regular
+from flatwater.rundir.description import write_description
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.events import Listener, RunLog, Voice
 from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
@@ -51,6 +52,8 @@ class Outcome:
     """False where a signal stopped it; it can be resumed."""
     exit_code: int
     """0, 4 at the memory budget, or 128 and the signal's number: 143 after SIGTERM."""
+    recipe: Recipe
+    """By which it was trained."""
     signal: int = 0
     """The signal that stopped it; 0 where none did."""
 
@@ -289,14 +292,13 @@ def train(
         on_round: called after each round.
         profile: rounds that are recorded with torch's profiler.
     """
-    trainer, config, plan, console = composed.trainer, composed.config, composed.plan, voice.console
-    write_object(folder.plan, json.dumps(plan.to_json(), indent=1).encode() + b"\n")
-    tell_of_start(composed, folder, voice, first=first)
+    trainer, config, console = composed.trainer, composed.config, voice.console
+    recipe = announce_start(composed, folder, voice, first=first)
     keep_freed_memory()
     with (
         frozen(),
         stop_on_signals(console) as stop,
-        ConsoleTable(config.rounds, console, recipe_for(config).layout, done=trainer.progress.round) as table,
+        ConsoleTable(config.rounds, console, recipe.layout, done=trainer.progress.round) as table,
     ):
         watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, on_round=on_round)
         try:
@@ -316,8 +318,20 @@ def train(
         mirror.unhurried()
     else:
         say(console, escape(f"stopped. Go on with: {again(folder)}"))
+    watcher.own_parts.write_()
     code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
-    return announce_end(Outcome(folder.named, finished=finished, exit_code=code, signal=stop.signal), composed, voice)
+    outcome = Outcome(folder.named, finished=finished, exit_code=code, recipe=recipe, signal=stop.signal)
+    return announce_end(outcome, composed, voice)
+
+
+def announce_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> Recipe:
+    """Write what readers know of the run from here on, its plan and how it is shown; tell of it. Returns its recipe."""
+    config = composed.config
+    recipe = recipe_for(config)
+    write_object(folder.plan, json.dumps(composed.plan.to_json(), indent=1).encode() + b"\n")
+    write_description(folder, recipe, to_mapping(config))
+    tell_of_start(composed, folder, voice, first=first)
+    return recipe
 
 
 def tell_of_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> None:

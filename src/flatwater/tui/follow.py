@@ -9,13 +9,14 @@ from math import isfinite, nan
 from pathlib import Path
 from statistics import median
 
-from flatwater.config.toml import read_toml
-from flatwater.imported import GIVEN
+from flatwater.description import Description
+from flatwater.imported import importing_only_ours
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import Record, require_numbers
 from flatwater.metrics.lines import Tail, read_appended_, rewind_if_replaced_
-from flatwater.recipe import Recipe, recipe_of, rounds_of
+from flatwater.recipe import rounds_of
+from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import state_of
 from flatwater.rundir.statements import LedgerLine, alarms_of, finding_of, line_of, read_plan
@@ -26,7 +27,7 @@ ROUNDS_OF_PACE = 8
 """Rounds whose median duration tells how long the rest will take."""
 
 
-def _history(recipe: Recipe) -> dict[str, deque[float]]:
+def _history(recipe: Description) -> dict[str, deque[float]]:
     return {name: deque(maxlen=HISTORY) for name in (*recipe.curves.values(), "resident")}
 
 
@@ -35,7 +36,7 @@ class Followed:
     """What is known of a run now."""
 
     folder: RunFolder
-    recipe: Recipe
+    recipe: Description
     rounds: int
     """Wanted in all."""
     what: str
@@ -59,6 +60,7 @@ class Followed:
     spent: float = 0.0
     """Seconds of all `timed` rounds."""
     timed: int = 0
+    """Rounds that were read, of those that say how long they took: of a long run the last `HISTORY` and those since."""
     findings: dict[str, tuple[int, Finding]] = field(default_factory=dict)
     """By fingerprint, with the round in which each was told."""
     alarms: int = 0
@@ -71,21 +73,23 @@ class Followed:
 
     @property
     def mean(self) -> float:
-        """Seconds of a round, on average over all."""
+        """Seconds of a round, on average over all that were read."""
         return self.spent / self.timed
 
 
 def follow(path: Path) -> Followed:
     """Begin to follow a run, and read what is there."""
     folder = open_folder(path)
-    config = read_toml(folder.config)
+    with importing_only_ours():
+        config = read_settings(folder)
+        recipe = read_description(folder, config)
     followed = Followed(
         folder=folder,
-        recipe=recipe_of(config, str(folder.config), GIVEN),
+        recipe=recipe,
         rounds=rounds_of(config, str(folder.config)),
         what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
-        metrics_tail=Tail(folder.metrics),
-        ledger_tail=Tail(folder.ledger),
+        metrics_tail=Tail(folder.metrics, last=HISTORY),
+        ledger_tail=Tail(folder.ledger, last=HISTORY),
         findings_tail=Tail(folder.findings),
         alarms_tail=Tail(folder.alarms),
     )
@@ -137,7 +141,7 @@ def _add_metrics_(followed: Followed, record: Record) -> None:
     followed.changed = followed.folder.metrics.stat().st_mtime
     for name in followed.recipe.curves.values():
         value = record.get(name)
-        followed.history[name].append(nan if value is None else value)
+        followed.history[name].append(nan if value is None else float(value))
     times = [value for name, value in record.items() if name.startswith("time/") and value is not None]
     if times:
         followed.took.append(sum(times))

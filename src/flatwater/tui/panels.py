@@ -184,7 +184,8 @@ def phases_title(followed: Followed) -> str:
     last, mean = (
         f"{short_seconds(value)}{' s' if value < LONG else ''}" for value in (followed.took[-1], followed.mean)
     )
-    return f"{named} {last}, mean {mean}"
+    part = f" of {followed.timed:,}" if followed.timed < followed.done else ""
+    return f"{named} {last}, mean{part} {mean}"
 
 
 def _table(width: int, *titles: str) -> Table:
@@ -197,7 +198,8 @@ def _table(width: int, *titles: str) -> Table:
 
 def course(followed: Followed, width: int) -> Text:
     """The curves of the run's recipe and resident memory, small."""
-    curves = zip(followed.recipe.curves.items(), ("#94a3b8", "#fb923c"), strict=True)
+    *others, judged = followed.recipe.curves.items()
+    curves = [*((each, "#94a3b8") for each in others), (judged, "#fb923c")]
     rows = [(title, name, colour, short_number) for (title, name), colour in curves]
     lines = []
     for title, name, colour, form in (*rows, ("resident", "resident", "#3b82f6", short_bytes)):

@@ -1,6 +1,6 @@
 """The recipe `erl`."""
 
-from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, percent, signed_percent, whole
+from flatwater.metrics.console import BUFFER, WHOLE, Column, Layout, percent, share, signed_percent, whole
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import Headline, Number, Recipe, later
 from flatwater.recipes.erl.config import ErlRunConfig
@@ -27,7 +27,7 @@ LAYOUT = Layout(
     glance=(
         Column("", "return", 8, "validation/return", signed_percent),
         Column("", "holding", 8, "validation/holding", signed_percent),
-        Column("", "members' drawdown", 8, "account/drawdown", lambda value: f"{value:.1%}"),
+        Column("", "members' drawdown", 8, "account/drawdown", share),
         Column("", "trades", 7, "trades/count", whole),
         BUFFER,
     ),
