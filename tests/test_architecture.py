@@ -387,6 +387,27 @@ def test_attributes_are_declared_not_probed() -> None:
     assert not probes
 
 
+READERS = ("rundir", "reports", "tui", "comparisons", "mirror", "metrics", "storage", "checkpoints")
+IMPORTERS = {"find_recipe", "recipe_of", "recipe_for", "recipe_in", "find_object", "import_object", "import_named"}
+IMPORTERS |= {"import_module", "__import__", "exec", "eval", "read_config"}
+MAY_IMPORT = {
+    "reports/notebook.py::load_ipython_extension": "IPython, by a name that stands in the code",
+    "reports/notebook.py::watch": "the same",
+}
+"""`module::function` -> what it imports."""
+
+
+def test_what_reads_a_run_imports_no_name_of_a_file() -> None:
+    """Only `find_shipped` leads from a folder to a recipe: it looks a name up in our table."""
+    paths = [path for path in SOURCE.rglob("*.py") if name(path).split("/")[0] in READERS]
+    paths += [SOURCE / "description.py", SOURCE / "forms.py", SOURCE / "runs" / "catch_up.py"]
+    found = {place(p, call) for p in paths for call, called in calls(tree(p)) if called.rpartition(".")[2] in IMPORTERS}
+    assert found <= set(MAY_IMPORT), "a reader would import what a file names"
+    banned = {f"flatwater.{module}.{each}" for module in ("recipe", "imported") for each in IMPORTERS}
+    banned |= {"pickle", "runpy", "flatwater.runs.session.read_config"}
+    assert [name(path) for path in paths if banned & {*imported(path)}] == []
+
+
 def imported(path: Path) -> Iterator[str]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):

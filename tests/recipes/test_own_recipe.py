@@ -119,3 +119,39 @@ def test_the_page_shows_the_file() -> None:
     shown = "\n\n\n".join(re.findall(r"^```python\n(.*?)\n^```", page, re.MULTILINE | re.DOTALL))
     _, _, code = FILE.read_text().partition('explains it.\n"""\n\n')
     assert shown == code.rstrip("\n")
+
+
+PARTS = """
+def sections(run):
+    from flatwater.reports.blocks import Paragraph, Piece
+    if run.done == 2:
+        raise ValueError("parts of two rounds")
+    return {"Candidates": [Paragraph(("Tried so far: ", Piece(str(run.done), href="javascript:alert(1)")))]}
+
+
+SEARCH = Recipe(
+    sections=sections,"""
+
+
+def test_parts_of_its_own_are_written_while_it_trains_and_shown_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    text = FILE.read_text()
+    assert "\nSEARCH = Recipe(" in text
+    Path("cross_entropy.py").write_text(text.replace("\nSEARCH = Recipe(", PARTS))
+    train("whole", 1)
+    written = Path("whole", "sections.json").read_text()
+    assert "Tried so far" in written
+    sys.modules.pop("cross_entropy")
+    Path("cross_entropy.py").write_text("raise SystemExit('a reader has imported a recipe')")
+    assert main(["report", "whole"]) == 0
+    assert "cannot be read as parts of a page" in Path("whole", "report.html").read_text(), "a link that is a script"
+    Path("whole", "sections.json").write_text(written.replace("javascript:alert(1)", "#top"))
+    assert main(["report", "whole"]) == main(["runs", "."]) == main(["top", "whole", "--once"]) == 0
+    assert "Tried so far" in Path("whole", "report.html").read_text()
+    assert "cross_entropy" not in sys.modules
+
+    Path("cross_entropy.py").write_text(text.replace("\nSEARCH = Recipe(", PARTS))
+    capsys.readouterr()
+    assert main(["resume", "whole", "--rounds", "2"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("ValueError: parts of two rounds (cross_entropy.py, line") == 1
+    assert "The run goes on" in said

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import struct
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,7 @@ NAMED = {
 }
 """What a run's configuration names -> the lines that do so."""
 FORMS = (
+    "{:.2f}",
     "{0.__class__}",
     "{x.__class__.__mro__}",
     "{x[0]}",
@@ -76,7 +78,7 @@ FORMS = (
     "\x1b[2J{}",
     "{:" + "x" * 10_000 + "}",
 )
-"""Forms that a description may hold, of which none may be filled in."""
+"""Forms that a description may hold, of which the first alone may be filled in."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def foreign_runs(trap: Trap) -> list[Path]:
         write_run(run, line.replace("{name}", run.name).replace("{mark}", str(trap.mark)), rounds=2)
         lay_payload(trap, run)
         lay_pickles(trap, run)
-        describe(run, FORMS[at % len(FORMS)])
+        describe(run, name_in(line), FORMS[at % len(FORMS)])
         found.append(run)
     return found
 
@@ -137,17 +139,25 @@ def write_run(run: Path, settings: str, rounds: int) -> None:
     (run / "result.json").write_text(json.dumps(said | {"players": rows, "traders": rows}))
 
 
-def describe(run: Path, form: str) -> None:
-    """A description that lies: its name is that of a recipe of ours or none, its forms ask for attributes."""
+def name_in(line: str) -> str:
+    """The recipe that a line names."""
+    found = tomllib.loads(line).get("trainer")
+    return found if isinstance(found, str) else "payload:R"
+
+
+def describe(run: Path, name: str, form: str) -> None:
+    """A description of that name, whose forms ask for attributes."""
     number = {"title": "return", "key": "return", "form": form}
     content = {
-        "name": "payload:R",
-        "layout": {"round": "round", "short": "round", "glance": [{"title": "x", "name": "payload:R", "form": form}]},
+        "name": name.replace("{name}", run.name),
+        "round": "round",
+        "short": "round",
+        "glance": [{"title": "x", "name": "payload:R", "way": "payload:R" if form == FORMS[1] else "short"}],
         "curves": {"mean": "return/mean"},
-        "journal": "../../payload",
+        "journal": "../../payload" if form == FORMS[2] else "episodes",
         "players": "players",
         "trained": "policy",
-        "title": form,
+        "title": form if form != FORMS[0] else "{split} {episodes:,}",
         "headline": number | {"against": "random", "said": form},
         "numbers": [number],
         "said": ["split", "note"],

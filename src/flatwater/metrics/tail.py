@@ -33,8 +33,8 @@ def read_last(path: Path, wanted: str) -> tuple[Record | None, float | None]:
     """
     try:
         with open_regular(path, follow=False) as file:
-            record = _last_record(file, path)
-            return record, None if record is None else _last_number(file, wanted)
+            record, end = _last_record(file, path)
+            return record, _last_number(file, wanted, end)
     except FileNotFoundError:
         return None, None
     except OSError as fault:
@@ -67,25 +67,26 @@ def start_of_last(file: BufferedReader, lines: int) -> int:
     return 0
 
 
-def _last_record(file: BufferedReader, path: Path) -> Record | None:
-    file.seek(start_of_last(file, 2))
+def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
+    """The last record, and where its line ends."""
+    start = file.seek(start_of_last(file, 2))
     lines = [*bounded_lines(file)]
     if lines and record_of(lines[-1]) is None:  # half-written
         lines.pop()
     if not lines:
-        return None
+        return None, 0
     if (record := record_of(lines[-1])) is None:
         raise RunError(f"{path}: its last line is not a record of a round. Restore the file, or delete that line.")
     require_numbers(path, record)
-    return record
+    return record, start + sum(map(len, lines))
 
 
-def _last_number(file: BufferedReader, name: str) -> float | None:
-    """Found by the text of its name, from the end: most lines are never parsed."""
+def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
+    """Found by the text of its name, from the end of the last record on: most lines are never parsed."""
     key = json.dumps(name).encode()
     written = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
     room = len(key) + MOST_DIGITS  # blocks overlap, so that none cuts a number in two
-    at = size = file.seek(0, os.SEEK_END)
+    at = size = end
     while at > 0 and size - at < MOST_BACK:
         step = min(FIRST_BLOCK if at == size else BLOCK, at)
         at -= step

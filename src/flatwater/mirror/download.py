@@ -24,7 +24,17 @@ CONFIG = "config.toml"
 JOURNALS = ("metrics", "alarms", "ledger", "findings", "lineage", "episodes", "lessons", "holdout_looks")
 RECORDS = (
     *(f"{name}.jsonl" for name in JOURNALS),
-    *(CONFIG, "plan.json", "result.json", "trades.parquet", "prices.parquet", "equity.parquet", "lives.parquet"),
+    *(
+        CONFIG,
+        "description.json",
+        "sections.json",
+        "plan.json",
+        "result.json",
+        "trades.parquet",
+        "prices.parquet",
+        "equity.parquet",
+        "lives.parquet",
+    ),
 )
 """What most runs have."""
 _RECORD = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet)|tensorboard/events\.[A-Za-z0-9_.-]+")

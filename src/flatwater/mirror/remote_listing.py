@@ -6,16 +6,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flatwater.errors import ConfigError, FlatwaterError
+from flatwater.errors import ConfigError, FlatwaterError, RunError
 from flatwater.mirror.download import CONFIG
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.listing import RunLine, line_of, unreadable
+from flatwater.rundir.listing import MOST_RESULT, RunLine, line_of, unreadable
 from flatwater.storage.claims import LOCK, is_lock, is_written
 from flatwater.storage.directory import write_object
 from flatwater.storage.faults import OddNameError, StoreError
 from flatwater.storage.objects import Objects, open_objects
+from flatwater.units import format_bytes
 
-READ = (CONFIG, "metrics.jsonl", "result.json", "not_exact.json")
+READ = (CONFIG, "description.json", "metrics.jsonl", "result.json", "not_exact.json")
+MOST = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
+"""Bytes of a file that a list brings; of the others a mebibyte."""
 
 
 def list_runs_at(url: str) -> list[RunLine]:
@@ -37,6 +40,17 @@ def _line_at(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
         return [(datetime.min.replace(tzinfo=UTC), unreadable(name, "", str(fault)))]
 
 
+def _bounded(file: str, size: int) -> int:
+    """The size of a file that a list may bring.
+
+    Raises:
+        RunError: it is larger than any that a run has.
+    """
+    if size > (most := MOST.get(file, 1 << 20)):
+        raise RunError(f"{file}: a list brings at most {format_bytes(most)} of it, and it has {format_bytes(size)}")
+    return size
+
+
 def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """The run's line and the time of its last change; none where there is no run."""
     try:
@@ -49,8 +63,8 @@ def _described(objects: Objects, name: str) -> Iterable[tuple[datetime, RunLine]
         return []
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
         folder = RunFolder(Path(scratch) / name)
-        for file in names & {*READ}:
-            write_object(folder.path / file, objects.pieces(file, sizes[file]))
+        for file in sorted(names & {*READ}):
+            write_object(folder.path / file, objects.pieces(file, _bounded(file, sizes[file])))
         line = line_of(folder)
     training = LOCK in names and is_written(objects)
     changed = max(entry.modified for entry in entries if not is_lock(entry.name))

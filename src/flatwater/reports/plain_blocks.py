@@ -31,7 +31,7 @@ KINDS: Mapping[str, type] = {
     )
 }
 _COLOUR = re.compile(r"--[a-z0-9-]{1,40}|#[0-9a-fA-F]{6}")
-_LINK = re.compile(r"https?://.*|#.*|(?![A-Za-z][A-Za-z0-9+.-]*:).*", re.DOTALL)
+_LINK = re.compile(r"(https?://[!-~]*|#[!-~]*|[!-9;-~]*)")
 """What a click may lead to: a page of the web, or one beside this one; no script."""
 MOST_PIXELS = 4096
 SequenceType = get_origin(Sequence[int])

@@ -26,7 +26,7 @@ def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
 def read_doubts(folder: RunFolder) -> list[str]:
     """Why the run is not exact; empty where it is. A file that cannot be read leaves a doubt as well."""
     try:
-        found = json.loads(read_regular(folder.doubts, MOST))
+        found = json.loads(read_regular(folder.doubts, MOST, follow=False))
         why = [line[:_SHOWN] for line in found["why"] if isinstance(line, str)]
     except FileNotFoundError:
         return []
