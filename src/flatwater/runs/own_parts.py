@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flatwater.imported import own_place
+from flatwater.border import own_place
 from flatwater.recipe import RECIPES, SECTIONS, Recipe, later
 from flatwater.rundir.layout import RunFolder
 

@@ -320,8 +320,7 @@ def train(
         say(console, escape(f"stopped. Go on with: {again(folder)}"))
     watcher.own_parts.write_()
     code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
-    outcome = Outcome(folder.named, finished=finished, exit_code=code, recipe=recipe, signal=stop.signal)
-    return announce_end(outcome, composed, voice)
+    return announce_end(Outcome(folder.named, finished, code, recipe, stop.signal), composed, voice)
 
 
 def announce_start(composed: Run, folder: RunFolder, voice: Voice, *, first: bool) -> Recipe:
