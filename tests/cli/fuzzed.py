@@ -1,5 +1,6 @@
 """Words that a user, a script or an enemy may write after a command, by the kind of value that its options declare."""
 
+import gzip
 import os
 import socket
 from collections.abc import Iterator
@@ -194,3 +195,153 @@ def required(command: tuple[str, ...]) -> list[str]:
     cls = interface_of(command)
     names = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     return [option for option in options_of(command) if option.lstrip("-").lower().replace("-", "_") in names]
+
+
+OWN = ("config.toml", "metrics.jsonl", "result.json", ".lock", "run.log", "checkpoints/x.json", "report.html", "x.html")
+SPELLINGS = ("{}", "./{}", "runs/../{}", "{}/", "{} ", "//{}", "{}\n", "link/{}")
+WRITING = (
+    ["report", "RUN", "--out", "OUT"],
+    ["report", "told.json", "--out", "OUT"],
+    ["report", "seen.json", "--out", "OUT"],
+    ["compare", "RUN", "RUN", "--page", "OUT"],
+    ["runs", "--page", "OUT"],
+    ["panel", "import", "sound.csv", "--out", "OUT"],
+    ["orders", "RUN", "--after", "OUT"],
+    ["export", "RUN", "--to", "OUT"],
+    ["backtest", "RUN", "--out", "OUT", "--force"],
+    ["mirror", "RUN", "--to", "URL"],
+    ["resume", "URL", "--into", "OUT"],
+    ["watch", "--json", "OUT", "--html", "OUT", "--seconds", "1", "--attach", "1"],
+    ["watch", "--json", "OUT", "told.json"],
+    ["watch", "--html", "OUT", "seen.json"],
+)
+"""Commands with a file to write, or a folder."""
+
+
+def output_lines(place: Path) -> st.SearchStrategy[list[str]]:
+    """A command that writes, and a name for it: of what is precious, of a run's own, of nothing, of no file."""
+    runs = [f"runs/{run.name}" for run in (place / "runs").iterdir()]
+    own = [f"{run}/{name}" for run in runs for name in OWN]
+    names = st.sampled_from([*PATHS, *own, "mine.html", "mine.json", "mine.csv", "link.html", "hard.html", "a/b.html"])
+    spelled = st.tuples(st.sampled_from(SPELLINGS), names).map(lambda pair: pair[0].format(pair[1]))
+    url = st.sampled_from([*URLS, "file://", "file:///", "file://runs", f"file://{place}/config.toml"])
+
+    def filled(line: list[str]) -> st.SearchStrategy[list[str]]:
+        kinds = {"RUN": st.sampled_from([*runs, "runs", "missing"]), "OUT": st.one_of(names, spelled), "URL": url}
+        return st.tuples(*(kinds.get(word, st.just(word)) for word in line)).map(list)
+
+    return st.sampled_from(WRITING).flatmap(filled)
+
+
+def add_what_is_precious(place: Path) -> dict[Path, bytes]:
+    """Files of the user's that look like results, and links to others. Returns all that must stay as they are."""
+    (place / "mine.html").write_text("<!doctype html><title>my own page</title>")
+    (place / "mine.json").write_text('{"program": 3}')
+    (place / "mine.csv").write_text("symbol,close\n")
+    (place / "seen.json").write_text('{"findings": [], "program": "x"}')
+    (place / "link.html").symlink_to("mine.csv")
+    (place / "link").symlink_to("runs")
+    os.link(place / "mine.csv", place / "hard.html")
+    return contents(place)
+
+
+def contents(place: Path) -> dict[Path, bytes]:
+    """Every regular file below, but for what Flatwater keeps there."""
+    files = (path for path in place.rglob("*") if path.is_file() and not path.is_symlink())
+    kept = {place / ".flatwater", place / "cache"}
+    return {path: path.read_bytes() for path in files if kept.isdisjoint(path.parents)}
+
+
+KEYS = ("seed", "rounds", "panel", "budget", "mirror", "trackers", "tag", "population.size", "learner.lr", "env", "x")
+KEYS += (
+    "env.episode.context",
+    "splits.holdout_days",
+    "checkpoints.keep",
+    "learner",
+    "env.account",
+    "trainer",
+    '""',
+    "a b",
+)
+VALUES = (
+    "3",
+    "-1",
+    "nan",
+    "inf",
+    "'x'",
+    "[]",
+    "[1, 'a']",
+    "{}",
+    "{ a = 1 }",
+    "true",
+    "2024-01-31",
+    "07:32:00",
+    "1e400",
+)
+VALUES += (
+    '"\\u0000"',
+    '"""',
+    "'''\n\n'''",
+    "0x",
+    "1_000",
+    "=",
+    "[[[[",
+    "'s3://k:s@b'",
+    f"'{'x' * 3000}'",
+    "9" * 400,
+    "",
+)
+BEGINNINGS = ("", "\ufeff", "# é\n", "[env]\n", "[[env]]\n", "\t", "\x00", "[a.b.c.d]\n", "\r\n")
+
+
+def tomls() -> st.SearchStrategy[bytes]:
+    """Texts that are nearly settings, some in another encoding, some with bytes that are no text."""
+    line = st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)).map(" = ".join)
+    text = st.tuples(st.sampled_from(BEGINNINGS), st.lists(line, max_size=4).map("\n".join)).map("".join)
+    encoded = st.tuples(text, st.sampled_from(["utf-8", "utf-16", "utf-32", "latin-1"])).map(
+        lambda pair: pair[0].encode(pair[1], errors="replace")
+    )
+    return st.one_of(encoded, st.tuples(encoded, st.binary(max_size=8)).map(b"".join))
+
+
+HEADS = ("symbol,date,open,high,low,close", "date,AAA,BBB", "date,AAA_open,AAA_high,AAA_low,AAA_close", "date,AAA,AAA")
+HEADS += (
+    "date",
+    "",
+    "a;b;c",
+    "date\tclose",
+    "date,close,close",
+    "Symbol,DATE,Close",
+    ",,,",
+    '"date","AAA',
+    "date,=x,@y",
+)
+CELLS = (
+    "2000-01-03",
+    "1",
+    "2.5",
+    "",
+    "nan",
+    "-1",
+    "0",
+    "1e400",
+    "x",
+    "1,5",
+    '"1,5"',
+    "01/02/2000",
+    "9999-99-99",
+    "\x00",
+)
+CELLS += ("2000-01-03T09:30:00", "2000-01-03 00:00:00+00:00", "€3", "1'000", "=1+1", "٣", "AAA", "9" * 40, "A" * 300)
+
+
+def price_tables() -> st.SearchStrategy[bytes]:
+    """Tables that are nearly prices."""
+    row = st.lists(st.sampled_from(CELLS), max_size=7).map(",".join)
+    sound = st.integers(1, 28).map(lambda day: f"2000-01-{day:02},1,2,1,2,1")
+    rows = st.lists(st.one_of(row, sound), max_size=8).map("\n".join)
+    text = st.tuples(st.sampled_from(HEADS), rows).map("\n".join)
+    encoded = st.tuples(text, st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"])).map(
+        lambda pair: pair[0].encode(pair[1], errors="replace")
+    )
+    return st.one_of(encoded, encoded.map(gzip.compress), st.binary(max_size=40))
