@@ -91,7 +91,7 @@ def test_a_mirror_is_listed_and_reported(mirrored: str, capsys: Said) -> None:
 UNREADABLE = {
     "no TOML": (b"rounds = ", "not valid TOML"),
     "of another trainer": (b"trainer = 'sac'", "trainer = 'sac': no recipe 'sac': wanted is erl, evolve, grow"),
-    "no text": (b"\xff\xfe", "not a text file in UTF-8"),
+    "no text": (b"\xff\xfe", "is a text in UTF-16"),
 }
 
 

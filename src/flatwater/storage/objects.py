@@ -365,9 +365,9 @@ def _objections(url: str) -> Iterator[str]:
     if parts.scheme == "file" and parts.netloc:
         yield f"a path of this machine begins with a slash, as in file:///{parts.netloc}"
     if parts.scheme == "file" and not path.strip("/"):
-        yield "it names no folder: was a variable empty?"
+        yield "it names no folder; a variable may be empty"
     if parts.scheme != "file" and not parts.netloc:
-        yield "it names no bucket: was a variable empty?"
+        yield "it names no bucket; a variable may be empty"
     if not url.isprintable() or not path.isprintable():
         yield "it has characters that no name should have"
     if ".." in path.split("/"):
