@@ -63,6 +63,7 @@ def test_columns_are_thinned_alike_and_keep_their_ends(
     assert len(kept) <= record.POINTS + 1
     assert read["unseen"] == [f"readings between: of this record one in {stride} is read"]
     assert read["readings"] == count
+    assert list(read) == list(whole)
 
 
 def test_of_many_findings_the_first_are_read_and_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

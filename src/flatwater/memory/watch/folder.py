@@ -150,7 +150,7 @@ def told_of(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
         words: the command line of the program.
     """
     told: dict[str, Any] = without_secrets(summary)
-    return told | {"program": " ".join(masked_words(words))}
+    return {"program": " ".join(masked_words(words)), **{name: told[name] for name in told if name != "program"}}
 
 
 def without_secrets(found: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)

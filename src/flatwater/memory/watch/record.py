@@ -41,7 +41,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
         if len(content) > OTHER_BYTES:
             raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
         return without_secrets(json.loads(content))
-    more = list[str]()
+    more, order = list[str](), [*parts]
     read: dict[str, Any] = {}
     if "findings" in parts:
         read["findings"] = _first(parts.pop("findings"), more)
@@ -53,7 +53,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     read |= {name: json.loads(bytes(value)) for name, value in parts.items()}
     if more and type(read.get("unseen")) is list:
         read["unseen"] += more
-    return without_secrets(read)  # an earlier version kept them
+    return without_secrets({name: read[name] for name in order})  # an earlier version kept them
 
 
 def _first(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
