@@ -173,6 +173,10 @@ class SavesLate(Saves):
     def state_dict(self) -> dict[str, Any]:
         return {"episodes": self.episodes, "age": self.age}
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.age = state["age"]
+
 
 class Grows(Saves):
     """Its state becomes longer with each episode."""

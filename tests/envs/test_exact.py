@@ -98,6 +98,28 @@ def test_ctrl_c_ends_it() -> None:
         try_exactness(lambda beside: player_of(Interrupted, beside))
 
 
+class Counting:
+    """A teacher that shows another action in each episode, and does not forget which."""
+
+    def __init__(self, forgets: bool) -> None:  # noqa: FBT001
+        self.forgets, self.episodes = forgets, np.zeros(2, np.int64)
+
+    def begin_(self, which: Array) -> None:
+        self.episodes[which] = 0 if self.forgets else self.episodes[which] + 1
+
+    def step_batch(self, _: Array, actions: Array) -> None:
+        actions[...] = self.episodes[:, None] % 3
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_a_teacher_that_keeps_something_is_found(forgets: bool) -> None:  # noqa: FBT001
+    def player(beside: int) -> WorldPlayer:
+        return WorldPlayer(GymnasiumWorld(stateful.Turns, WrappedConfig(), 2), beside, Counting(forgets))
+
+    why = try_exactness(player).why
+    assert why.startswith("actions of the teacher of the same episode differ") or (forgets and not why)
+
+
 class Coupled:
     """A world of the user's whose environments draw from one generator, seeded by whoever began last."""
 

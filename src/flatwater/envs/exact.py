@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from flatwater.envs.kept import Repeats, decode, encode, load_state_, state_of
-from flatwater.envs.world import Array, Spaces, World, split_legal
+from flatwater.envs.world import Array, Spaces, Teacher, World, split_legal
 
 STEPS = 16
 """Of each of the episodes, at most."""
@@ -243,13 +243,15 @@ def _cause(make: Make, episode: _Episode, seconds: float) -> str:
 class WorldPlayer:
     """The first environment of a world of two; in the second one, others play meanwhile."""
 
-    def __init__(self, world: World, beside: int) -> None:
+    def __init__(self, world: World, beside: int, teacher: Teacher | None = None) -> None:
         """Allocate what the world writes into.
 
         Args:
             world: just built, with two environments.
             beside: what is played in the second one follows from it.
+            teacher: what it would do is looked at as well, where there is one.
         """
+        self._teacher: Any = teacher
         self._world: Any = world
         self._spaces: Spaces = world.spaces
         shape, spaces = (world.spaces.envs, world.spaces.agents), world.spaces
@@ -273,6 +275,8 @@ class WorldPlayer:
         seeds = self._beside.integers(1 << 30, size=len(self._waits))
         seeds[0] = seed
         self._world.begin_(self._waits, seeds, self._obs, *self._legal)
+        if self._teacher is not None:
+            self._teacher.begin_(self._waits.copy())
         self._waits[:] = False
 
     def choose(self, rng: np.random.Generator) -> Array:
@@ -299,15 +303,18 @@ class WorldPlayer:
         reward, terminated, truncated = self._outcome
         over = np.asarray((terminated | truncated).all(1))
         ends = {"rewards": reward[0].copy(), "ends": np.stack([terminated[0], truncated[0]])}
-        shown = self._seen() | ends
         self._waits[1:] = over[1:]
         if self._waits.any():
             self._begin_(0)
-        return shown, bool(over[0])
+        return self._seen(over=bool(over[0])) | ends, bool(over[0])
 
-    def _seen(self) -> dict[str, Array]:
-        masks = {"masks": self._legal[0][0].copy()} if self._legal else {}
-        return {"observations": self._obs[0].copy()} | masks
+    def _seen(self, *, over: bool = False) -> dict[str, Array]:
+        found = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
+        if self._teacher is None or over:
+            return found
+        actions = np.zeros(self._obs.shape[:2], np.int64)
+        self._teacher.step_batch(self._obs, actions, *self._legal)
+        return found | {"actions of the teacher": actions[0]}
 
     def save(self) -> Any:  # noqa: ANN401
         """Of the first copy, or of the whole world."""

@@ -28,6 +28,11 @@ class WorldRun(Run):
     def build_world(self, envs: int) -> World:
         """A new world of this run's kind."""
 
+    def build_player(self, beside: int) -> tuple[World, WorldPlayer]:
+        """A new world of two environments, and who plays in it while the run is tested; see `WorldPlayer`."""
+        world = self.build_world(2)
+        return world, WorldPlayer(world, beside)
+
     @abstractmethod
     def keep_worlds_(self) -> str:
         """Write what the worlds keep over episodes into the state. Returns why that cannot be; empty where it can."""
@@ -53,9 +58,9 @@ class WorldRun(Run):
         unsaved = set[str]()
 
         def make(beside: int) -> WorldPlayer:
-            world = self.build_world(2)
+            world, player = self.build_player(beside)
             unsaved.update([f"; {world.beginnings.unsaved}"] if isinstance(world, Repeats) else [])
-            return WorldPlayer(world, beside)
+            return player
 
         verdict = try_exactness(make)
         if verdict.tested and verdict.why:

@@ -14,6 +14,7 @@ import torch
 from flatwater.algorithms.ppo import bound_weights, build
 from flatwater.checkpoints.reader import newest_intact, restore_
 from flatwater.config.toml import load_config
+from flatwater.envs.exact import WorldPlayer
 from flatwater.envs.world import Array, Teacher, World, described
 from flatwater.envs.worlds import build_teacher
 from flatwater.errors import CheckpointError, ConfigError
@@ -46,6 +47,15 @@ class TeachRun(BlocksRun):
             return super().about()
         alone = f"PPO has weight 0 in all of the {steps:,} agent steps: the student learns from the teacher alone"
         return (*super().about(), f"{alone}. learner.reinforcement.begins says when that ends.")
+
+    def build_player(self, beside: int) -> tuple[World, WorldPlayer]:
+        """With the teacher, where it is the user's: what ships forgets an episode, and draws what is saved."""
+        world, name = self.build_world(2), self.config.teacher
+        if ":" not in name or name.startswith(OF_A_RUN):
+            return world, WorldPlayer(world, beside)
+        return world, WorldPlayer(
+            world, beside, build_teacher(name, world, generator(0, "unused", torch.device("cpu")))
+        )
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """The student against the teacher and random actions."""
