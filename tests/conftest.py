@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from flatwater.memory.probes.allocator import note_seconds
 from flatwater.reports.chart import Picture
@@ -75,6 +76,15 @@ def _others_hidden(request: pytest.FixtureRequest) -> Iterator[None]:
     hidden = {name: sys.modules.pop(name) for name in _collected if sys.modules.get(name) is not request.module}
     yield
     sys.modules.update(hidden)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _examples_follow_from_their_test_alone() -> Iterator[None]:
+    """Hypothesis also draws numbers and texts that stand in modules which are loaded: other tests' as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        if settings.get_current_profile_name() == "flatwater":
+            patch.setattr(providers, "_get_local_constants", lambda: providers._local_constants)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -69,11 +69,15 @@ def _untouched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
+    _forget({"payload", "runs", "mine", "rewards"})  # other tests have modules of these names
     loaded = {*sys.modules}
     yield
-    for name in {*sys.modules} - loaded:
-        if name.partition(".")[0] in {"payload", "runs", "mine", "rewards", "unittest"}:
-            del sys.modules[name]
+    _forget({"payload", "runs", "mine", "rewards"} | ({"unittest"} - loaded))
+
+
+def _forget(packages: set[str]) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]
 
 
 @pytest.fixture
