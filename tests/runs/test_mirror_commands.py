@@ -90,7 +90,7 @@ def test_a_mirror_is_listed_and_reported(mirrored: str, capsys: Said) -> None:
 
 UNREADABLE = {
     "no TOML": (b"rounds = ", "not valid TOML"),
-    "of another trainer": (b"trainer = 'sac'", "trainer = 'sac': no recipe 'sac': wanted is erl, evolve, grow"),
+    "of another trainer": (b"trainer = 'sac'", "trainer = 'sac': this recipe does not ship with Flatwater"),
     "no text": (b"\xff\xfe", "is a text in UTF-16"),
 }
 
@@ -284,7 +284,7 @@ def test_who_interrupts_a_run_twice_does_not_wait_for_the_store(
         ("{bucket}", {"strangers": True}, "the credentials are not accepted"),
         ("{bucket}", {"denied": ["PUT"]}, "writing is not permitted"),
         ("{bucket}", {"denied": ["GET"]}, "listing is not permitted"),
-        ("ftp://host/path", {}, "it must be s3://bucket/path, gs://bucket/path"),
+        ("ftp://host/path", {}, "its scheme is 'ftp', expected one of s3, gs, az, file"),
         ("runs/elsewhere", {}, "mirror = 'runs/elsewhere': must be a URL such as s3://bucket/path"),
     ],
 )
