@@ -1,7 +1,8 @@
 """The exceptions a user can meet. Each message names the field, what was given, what is wanted and the remedy."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from flatwater.printable import shown
 
@@ -18,6 +19,16 @@ class Terminated(KeyboardInterrupt):
         """
         super().__init__(signal.Signals(number).name)
         self.number, self.grant_ = number, grant_
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Leave the block at Ctrl-C or a signal that ends commands, and go on behind it: that was what was wanted."""
+    try:
+        yield
+    except KeyboardInterrupt as asked:
+        if isinstance(asked, Terminated):
+            asked.grant_()  # else it is raised again
 
 
 class FlatwaterError(Exception):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.errors import RunError, Terminated
+from flatwater.errors import RunError, until_interrupted
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import GRACE_SECONDS, Mirror
 from flatwater.rundir.events import Voice
@@ -143,13 +143,9 @@ def mirrored(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice:
 def conclude(mirror: Mirror, folder: RunFolder, voice: Voice, *, hurried: bool) -> None:
     """Send what is left, as far as the store lets it be sent, and say what became of it."""
     url = mirror.sender.objects.url
-    try:
-        with voice.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
-            done = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
-    except KeyboardInterrupt as asked:
-        done = False
-        if isinstance(asked, Terminated):
-            asked.grant_()  # it was for the waiting: the command goes on
+    done = False
+    with until_interrupted(), voice.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
+        done = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
     _tell(mirror, voice)
     if done:
         voice.say(f"mirror: everything is at {url}", style="")

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flatwater.errors import FlatwaterError
+from flatwater.errors import FlatwaterError, until_interrupted
 from flatwater.memory.probes.proc import command_of, counters_of, owner_of
 from flatwater.memory.watch import handover, spool
 from flatwater.memory.watch.folder import notes_in, read_spools, sentences_in, told_of, watch_folder
@@ -202,7 +202,7 @@ def _refusal(said: str) -> str:
 
 def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
     began = time.monotonic()
-    with suppress(KeyboardInterrupt):  # what was read is told
+    with until_interrupted():  # what was read is told
         while (at := time.monotonic() - began) < seconds and _lives(pid):
             look(at)
             time.sleep(min(LOOK_SECONDS, seconds))

@@ -6,12 +6,11 @@ are inside of it: they are seen by `flatwater watch -- COMMAND` alone.
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flatwater.errors import ConfigError
+from flatwater.errors import ConfigError, until_interrupted
 from flatwater.memory.diagnose.finding import Finding, Verdict
 from flatwater.memory.diagnose.judge import Evidence, foremost, judge
 from flatwater.memory.probes.mappings import descendants
@@ -70,7 +69,7 @@ def look_at(
     program = check_process(pid, seconds)
     looks = _Looks({name: Series() for name in KINDS}, Series())
     began = time.monotonic()
-    with suppress(KeyboardInterrupt):  # what was read is told
+    with until_interrupted():  # what was read is told
         for look in range(LOOKS):
             at = time.monotonic() - began
             if not _look_(looks, pid, at):
