@@ -164,8 +164,6 @@ def test_commands_in_the_pages_are_commands(line: str) -> None:
     options = words[len(command) :]
     if "--config" in options:  # the file is the reader's
         options[options.index("--config") + 1] = str(ROOT / "examples" / "small.toml")
-    if command == ("study",) and not options[0].startswith("-"):  # so are the prices
-        options[0] = "synthetic:60x1500"
     options = ["3" if word == "N" else word for word in options]
     if "--help" not in options:
         command, given = sent_on(command, options)

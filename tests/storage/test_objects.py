@@ -201,7 +201,7 @@ def test_a_store_that_is_down_may_be_up_later(monkeypatch: pytest.MonkeyPatch) -
     "url", ["s3://", "ftp://host/path", "s3:bucket", "bucket", "file://host/path", "s3://bucket/a#b"]
 )
 def test_what_is_no_place_is_told(url: str) -> None:
-    with pytest.raises(ConfigError, match="is no place for runs: .* Expected s3://bucket/path, gs://bucket/path"):
+    with pytest.raises(ConfigError, match=r"is no place for runs: .* Expected s3://bucket/path, gs://bucket/path"):
         open_objects(url)
 
 

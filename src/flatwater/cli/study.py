@@ -68,17 +68,17 @@ class Study(OfSomebody, OverFile, ErlRunConfig):
         option = "--config" if source.lower().endswith(SETTINGS) else "--panel"
         if option_value(option, options) is not None:
             raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
-        if option == "--panel" and not (is_synthetic(source) or file_exists(source)):
-            raise ConfigError(
-                f"{source}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or a "
-                "TOML file with settings."
-            )
         return (
             replace(found, panel=source) if option == "--panel" else super().read(program, [option, source, *options])
         )
 
     def __call__(self) -> int:
         """Run the study, then show it."""
+        if self.source == self.panel and not (is_synthetic(self.panel) or file_exists(self.panel)):
+            raise ConfigError(  # before anything is imported that takes seconds
+                f"{self.panel}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or "
+                "a TOML file with settings."
+            )
         return show_plan(self) if self.plan else run_study(self)
 
 

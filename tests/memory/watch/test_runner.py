@@ -663,7 +663,7 @@ def test_a_page_that_cannot_be_written_at_the_end_leaves_the_program_its_exit_co
     pytest.importorskip("plotly")
     ran = watched("import os, sys\nos.mkdir('told.html')\nsys.exit(7)", options=("--html", "told.html"))
     assert ran.code == 7
-    assert "told.html cannot be written: no file can be written there: it is a folder." in " ".join(ran.stderr.split())
+    assert (
         ".flatwater/told.html (told.html cannot be written: no file can be written there: it is a folder. Name a file.)"
         in " ".join(ran.stderr.split())
     )
