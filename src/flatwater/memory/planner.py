@@ -36,6 +36,8 @@ class Plan:
     """Estimated private bytes of each process that computes for the run, at its highest."""
     worker_owners: Sequence[Mapping[str, int]] = field(default=())
     """Bytes of each leaf of their states, by path; exact."""
+    worker_transients: int = 0
+    """Of those private bytes, what their highest phase makes and frees again."""
     apart: bool = False
     """Whether those processes are on machines of a cluster, which sets memory aside for them."""
     nodes: Sequence[NodePlan] = field(default=())

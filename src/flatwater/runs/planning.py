@@ -85,6 +85,7 @@ def planned(
         budget=config.budget_bytes,
         workers=[base + sum(held.values()) + highest for held in workers],
         worker_owners=workers,
+        worker_transients=highest if workers else 0,
         apart=apart,
         exchange=exchange,
         mapped=mapped,

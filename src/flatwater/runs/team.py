@@ -161,7 +161,7 @@ class Team(ABC):
             "machine": self.workers[number].machine,
             "private": said["private"],
             "proportional": said["proportional"],
-            "planned": self._plan.workers[number] - self._plan.transient_bytes,
+            "planned": self._plan.workers[number] - self._plan.worker_transients,
             "owned": grouped({path: size for path, size in held.items() if size > SCALAR_BYTES}, depth=1),
             "owned_bytes": sum(held.values()),
             "unplanned": {path: size for path, size in off.items() if size},
