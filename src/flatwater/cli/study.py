@@ -74,9 +74,10 @@ class Study(OfSomebody, OverFile, ErlRunConfig):
 
     def __call__(self) -> int:
         """Run the study, then show it."""
-        if self.source == self.panel and not (is_synthetic(self.panel) or file_exists(self.panel)):
+        prices = self.source if self.source == self.panel else None
+        if prices is not None and not (is_synthetic(prices) or file_exists(prices)):
             raise ConfigError(  # before anything is imported that takes seconds
-                f"{self.panel}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or "
+                f"{prices}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or "
                 "a TOML file with settings."
             )
         return show_plan(self) if self.plan else run_study(self)

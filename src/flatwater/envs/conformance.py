@@ -239,7 +239,8 @@ class _Player:
     """What was made as a `flatwater.envs.exact.Player`; a second one is played beside it, step by step."""
 
     def __init__(self, make_env: Callable[[], object]) -> None:
-        self._first, self._second = made = [make_env(), make_env()]
+        made = [make_env(), make_env()]
+        self._first = made[0]
         self._envs = [_as_one(env) for env in made]
         self._infos: list[dict[str, Any]] = [{}, {}]
         self._over, self._masked = [True, True], False
