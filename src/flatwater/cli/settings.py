@@ -125,5 +125,5 @@ class ShownRun:
     """Print each event as a JSON object on a line of its own instead of the table: start, round with all its numbers,
     alarm, finding, saved, signal, budget, note, end, failure."""
     profile: str | None = None
-    """Record these rounds with torch's profiler: rounds=3 or rounds=3-5. A trace of each is written to profile/ in the
-    run's folder, for Perfetto and Chrome; the numbers of the run stay the same."""
+    """Record these rounds with torch's profiler: rounds=3 or rounds=3-5. Traces of each phase, of a bounded size, are
+    written to profile/ in the run's folder, for Perfetto and Chrome; the numbers of the run stay the same."""

@@ -245,7 +245,7 @@ class ConsoleTable:
         if not self._took:
             return float("nan")
         pace = median(self._took)
-        return pace * (self._total - self._done - 1) + max(0.0, pace - (now - self._round_began))
+        return pace * max(0, self._total - self._done - 1) + max(0.0, pace - (now - self._round_began))
 
     def _forecast(self, now: float, done: int, total: int) -> str:
         if self._took:

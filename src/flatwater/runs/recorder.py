@@ -242,6 +242,7 @@ class Recorder:
         if recorded:
             trainer = self.composed.trainer
             self.profiler = Profiler(recorded, self.folder.profile, self.composed.device, trainer, self.voice)
+            self.profiler.tell()
             self.profiler.begin_(trainer.progress.round + 1)
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:

@@ -28,7 +28,7 @@ from flatwater.runs.event_command import EventCommand, check_command
 from flatwater.runs.fingerprint import changed_sources, changes, facts, versions
 from flatwater.runs.machine import frozen, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_settings
-from flatwater.runs.profiling import check_profiled
+from flatwater.runs.profiling import check_profiled, with_traces
 from flatwater.runs.recorder import Round, build_watcher
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
@@ -77,7 +77,7 @@ def start(
             check_profiled(profile, 0, config.rounds)
         listen_(voice, config)
         with console.status(READING):
-            composed = recipe.compose(config)
+            composed = with_traces(recipe.compose(config), profile)
             composed.begin_()
         folder = create_folder(run, config.trainer, checked.taken)
         with locked(folder) as held, mirrored(config.mirror, config.checkpoints, held, voice) as mirror:
@@ -189,7 +189,7 @@ def _continue(
         write_config(config, folder.config)
         note_run(folder, voice.say)
         with voice.console.status(READING):
-            composed = recipe_for(config).compose(config)
+            composed = with_traces(recipe_for(config).compose(config), profile)
             composed.begin_()
         return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
     with voice.console.status(READING):
@@ -198,6 +198,7 @@ def _continue(
         raise ConfigError(f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give that or more.")
     if profile is not None:
         check_profiled(profile, manifest.round, config.rounds)
+    composed = with_traces(composed, profile)
     write_config(config, folder.config)
     note_run(folder, voice.say)
     mirror.offer(manifest.file)
