@@ -88,7 +88,7 @@ class Border:
         said = str(fault).strip().partition("\n")[0]
         raised = f"{type(fault).__name__}{f': {said}' if said else ''}"
         line = f"{self._what}: {self._call} raised {raised}{f' ({where})' if where else ''}"
-        return f"{line}. Expected is {self._wanted}" if place is None and self._wanted else line
+        return f"{line}. Expected {self._wanted}" if place is None and self._wanted else line
 
 
 def _passes(fault: BaseException) -> bool:

@@ -23,7 +23,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """Leave the block at Ctrl-C or a signal that ends commands, and go on behind it: that was what was wanted."""
+    """Leave the block at Ctrl-C or at a signal that ends commands, and continue with the code after the block."""
     try:
         yield
     except KeyboardInterrupt as asked:

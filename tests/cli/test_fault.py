@@ -114,7 +114,7 @@ def left():
         (
             "sized",
             2,
-            "argument: 'size' (task_of_mine.py, line 21, in sized). Expected is a function without arguments",
+            "argument: 'size' (task_of_mine.py, line 21, in sized). Expected a function without arguments",
         ),
         ("left", 2, "left() raised SystemExit: 0 (task_of_mine.py, line 26, in left)"),
         ("missing", 2, "task = 'task_of_mine:missing': it cannot be imported"),
