@@ -13,7 +13,7 @@ ARGS ?=
 PIP_ARGS ?=
 TEST_WORKERS ?= 2
 
-.PHONY: train test test-random test-all check lint types imports dead api bench docs site constraints changelog clean help
+.PHONY: train test test-random test-all check lint types imports dead api bench docs site constraints clean help
 
 train: $(READY) ## evolve traders on a market whose law is known, then on real prices (ARGS="--rounds 3 --run DIR ..." for these)
 	@echo "1 of 2: a market whose law is known (examples/known_market.toml)"
@@ -63,9 +63,6 @@ site: $(READY) ## the pages, every command and every public name as a site, in b
 constraints: $(READY) ## pin what is installed now (after a change of the dependencies in pyproject.toml)
 	@$(BIN)/python scripts/pin_constraints.py > constraints.new
 	@mv constraints.new constraints.txt
-
-changelog: $(READY) ## what the next release's notes would say
-	@$(BIN)/towncrier build --draft
 
 clean: ## remove the set-up and everything built; runs/ stays
 	@rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info

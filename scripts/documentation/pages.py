@@ -20,6 +20,7 @@ MOVED = {
     "ARCHITECTURE.md": "project/architecture.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
+    "CHANGELOG.md": "project/changelog.md",
     "benchmarks/RESULTS.md": "project/results.md",
 }
 """File or folder of the repository -> page of the site. Those in docs/ are found below the same name."""
