@@ -5,6 +5,8 @@ import re
 import runpy
 import shlex
 import tomllib
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +14,12 @@ from typing import Any
 import pytest
 
 from flatwater.cli.main import INTERRUPTED, NO_READER, _reader, _ReadsItself, find, interface_of, main, sent_on
+from flatwater.config.declare import field_docs
 from flatwater.config.toml import dumps_config, to_mapping
 from flatwater.errors import FlatwaterError
 from flatwater.memory.planner import grouped
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipe import RECIPES, find_shipped
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import BUDGET_EXIT
 from flatwater.runs.signals import STOP_CODES
@@ -27,10 +29,9 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-
-
-def script(path: str) -> SimpleNamespace:
-    return SimpleNamespace(**runpy.run_path(str(ROOT / path)))
+SETTINGS = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "documentation" / "settings_reference.py")))
+FIRST = ROOT / "docs" / "configuration.md"
+SETTINGS_PAGES = {found[1]: page for page in PAGES if (found := SETTINGS.MARKER.search(page.read_text()))}
 
 
 def commands(program: str) -> list[str]:
@@ -41,17 +42,14 @@ def commands(program: str) -> list[str]:
     return sorted({line for line in typed if shlex.split(line)[0] == program})
 
 
+def built(page: Path) -> str:
+    """A page as the site shows it: with the settings of the recipe that it names."""
+    return str(SETTINGS.complete(page.read_text()))
+
+
 def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
-    anchor = script("scripts/write_configuration_page.py").anchor
-    return {anchor(heading) for heading in headings}
-
-
-def test_the_configuration_pages_are_the_configurations() -> None:
-    writer = script("scripts/write_configuration_page.py")
-    for path, config in writer.PAGES.items():
-        written = path.read_text()
-        assert written == writer.page(written, config()), "run: python scripts/write_configuration_page.py"
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", built(page)), re.MULTILINE)
+    return {SETTINGS.anchor(heading) for heading in headings}
 
 
 def without_none(mapping: dict[str, Any]) -> dict[str, Any]:
@@ -59,25 +57,37 @@ def without_none(mapping: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in below.items() if value is not None}
 
 
-@pytest.mark.parametrize(
-    ("page", "config"), [("configuration", ErlRunConfig()), ("growing-configuration", GrowRunConfig())]
-)
-def test_a_configuration_page_leaves_nothing_out(page: str, config: object) -> None:
-    """Independent of the writer: all its TOML together is the default configuration, comments and all.
+def sentences(config: Any) -> Iterator[str]:
+    """What the classes of a configuration say about each setting, as one line."""
+    for f in fields(config):
+        below = getattr(config, f.name)
+        if is_dataclass(below):
+            yield from sentences(below)
+        else:
+            yield " ".join(field_docs(type(config))[f.name].split())
 
-    What is alike in every run stands on the first page, to which the others have links.
-    """
-    generated = (ROOT / "docs" / f"{page}.md").read_text().split("<!-- From here on", maxsplit=1)[1]
-    blocks = re.findall(r"^```toml\n(.*?)^```", generated, re.MULTILINE | re.DOTALL)
-    first = (ROOT / "docs" / "configuration.md").read_text()
-    for section in re.findall(r"\(configuration\.md#(\w+)\)", generated):
-        blocks += re.findall(rf"^```toml\n(\[{section}\]\n.*?)^```", first, re.MULTILINE | re.DOTALL)
+
+def test_every_recipe_has_a_page_of_its_settings() -> None:
+    assert sorted(SETTINGS_PAGES) == sorted(RECIPES)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_settings_on_the_site_are_the_default_configuration_each_with_its_sentence(name: str) -> None:
+    """What is alike in every run stands on the first page, to which the others have links."""
+    recipe = find_shipped(name)
+    assert recipe is not None
+    config, page = recipe.config(), built(SETTINGS_PAGES[name])
+    blocks = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for section in re.findall(r"\(configuration\.md#(\w+)\)", page):
+        blocks += re.findall(rf"^```toml\n(\[{section}\]\n.*?)^```", built(FIRST), re.MULTILINE | re.DOTALL)
     together = "\n".join(blocks)
     # What has no value stands there as a comment.
     assert tomllib.loads(together) == without_none(to_mapping(config))
     assert "# budget =" in together
     kept = {line for line in dumps_config(config).splitlines() if " = " in line}
     assert kept <= set(together.splitlines())
+    comments = " ".join(" ".join(line.removeprefix("#") for line in together.splitlines()).split())
+    assert [said for said in sentences(config) if said not in comments] == []
 
 
 EARLY = ("--replay.warmup", "100")

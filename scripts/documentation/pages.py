@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import relpath
 
 from notebooks import as_page, read
+from settings_reference import complete
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ".ipynb"
@@ -43,7 +44,7 @@ def collect_(site: Site) -> None:
     """Take all pages of the repository in, and a page for each file that they link to."""
     for source in written(site.root):
         name = source.relative_to(site.root).as_posix()
-        text = as_page(read(source)) if source.suffix == NOTEBOOK else source.read_text()
+        text = as_page(read(source)) if source.suffix == NOTEBOOK else complete(source.read_text())
         site.pages[place(name)] = rewritten_(site, name, text)
     for name in sorted(site.shown):
         site.pages[f"files/{name}.md"] = listing(name, (site.root / name).read_text())

@@ -1,50 +1,45 @@
-"""Write the settings in docs/ anew from the dataclasses; what stands above the marker of a page is kept.
+"""The settings of a recipe, section by section, for the page of the site on which `<!-- settings of NAME -->` stands.
 
-    python scripts/write_configuration_page.py
-
-`tests/test_docs.py` compares the pages with `page`, so a setting cannot change without them.
+What stands below that line is for those who read the page in the repository: the site has the sections instead.
 """
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 
 from flatwater.config.toml import dumps_config
-from flatwater.recipes.erl.config import ErlRunConfig
-from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.recipes.grow.config import GrowRunConfig
-from flatwater.recipes.ppo.config import PpoRunConfig
-from flatwater.recipes.teach.config import TeachRunConfig
+from flatwater.recipe import find_shipped
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = {
-    DOCS / "configuration.md": ErlRunConfig,
-    DOCS / "growing-configuration.md": GrowRunConfig,
-    DOCS / "teaching-configuration.md": TeachRunConfig,
-    DOCS / "evolve-configuration.md": EvolveRunConfig,
-    DOCS / "ppo-configuration.md": PpoRunConfig,
-}
-MARKER = "<!-- From here on written by scripts/write_configuration_page.py; a test compares it with the code. -->"
+MARKER = re.compile(r"^<!-- settings of (\w+) -->\n.*", re.MULTILINE | re.DOTALL)
 TOP = "The run as a whole"
+FIRST = "erl"
+"""The recipe of docs/configuration.md."""
 SHARED = ("wandb", "checkpoints")
-"""Sections that are alike in every run: they stand on the first page alone."""
+"""Sections that are alike in every run: they stand on that page alone."""
 
 
-def page(written: str, config: object) -> str:
-    """A page's text: the head of the one written before, then each section with its settings and their defaults."""
-    head = written.split(MARKER, maxsplit=1)[0] + MARKER
+def complete(page: str) -> str:
+    """A page with the settings of the recipe that it names; any other page as it is."""
+    return MARKER.sub(lambda found: sections(found[1]), page)
+
+
+def sections(name: str) -> str:
+    """Each section of a shipped recipe with its settings and their defaults, below links to all of them."""
+    recipe = find_shipped(name)
+    assert recipe is not None, f"{name} is no recipe that ships"
+    config = recipe.config()
     settings = settings_by_section(config)
-    shared = () if isinstance(config, ErlRunConfig) else SHARED
-    sections = {path: node for path, node in walk(config, "") if path not in shared}
-    kinds = Counter(type(node) for node in sections.values())
-    told = {path: of_field(config, path) if kinds[type(node)] > 1 else said(node) for path, node in sections.items()}
+    shared = () if name == FIRST else SHARED
+    shown = {path: node for path, node in walk(config, "") if path not in shared}
+    kinds = Counter(type(node) for node in shown.values())
+    told = {path: of_field(config, path) if kinds[type(node)] > 1 else said(node) for path, node in shown.items()}
     links = [f"[{title(path)}](#{anchor(title(path))})" for path in told]
     links += [f"[{title(path)}](configuration.md#{anchor(title(path))})" for path in shared]
     contents = " ·\n".join(" · ".join(links[at : at + 6]) for at in range(0, len(links), 6))
     parts = [f"## {title(path)}\n\n{text}\n\n```toml\n{settings[path]}\n```" for path, text in told.items()]
-    return "\n\n".join([head, contents, *parts]) + "\n"
+    return "\n\n".join([contents, *parts]) + "\n"
 
 
 def walk(config: object, path: str) -> Iterator[tuple[str, object]]:
@@ -99,8 +94,3 @@ def anchor(heading: str) -> str:
     """The fragment that Markdown viewers make of a heading: lower case, without punctuation, spaces as hyphens."""
     kept = "".join(letter for letter in heading.lower() if letter.isalnum() or letter in " -_")
     return kept.replace(" ", "-")
-
-
-if __name__ == "__main__":
-    for path, config in PAGES.items():
-        path.write_text(page(path.read_text(), config()))
