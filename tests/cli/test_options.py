@@ -1,12 +1,14 @@
 """The options of every command are written down in `options.txt`, so that a change of them shows in a diff.
 
-`make api` writes the file anew.
+A recipe's are written once, at `flatwater plan NAME`; other commands that take them all say so in a line. `make api`
+writes the file anew.
 """
 
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,8 +47,20 @@ def explained(command: tuple[str, ...]) -> dict[str, str]:
 
 
 def listing() -> str:
-    parts = ["\n".join([f"flatwater {' '.join(c)}", *(f"  {name}" for name in explained(c))]) for c in COMMANDS]
-    return "\n\n".join(parts) + "\n"
+    options = {command: list(explained(command)) for command in COMMANDS}
+    return "\n\n".join("\n  ".join(block(command, options)) for command in COMMANDS) + "\n"
+
+
+def block(command: tuple[str, ...], options: dict[tuple[str, ...], list[str]]) -> Iterator[str]:
+    """The command, and its options: those of a recipe by the recipe's name."""
+    own = options[command]
+    yield " ".join(("flatwater", *command))
+    recipe = max(
+        (c for c in options if c[0] == "plan" and {*options[c]} < {*own}), key=lambda c: len(options[c]), default=None
+    )
+    yield from (name for name in own if recipe is None or name not in options[recipe])
+    if recipe is not None:
+        yield " ".join(("and those of flatwater", *recipe))
 
 
 def test_the_options_are_those_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
