@@ -46,7 +46,7 @@ class Desk(Protocol):
             OSError: it is lost.
         """
 
-    def receive(self) -> bytes:
+    def receive(self) -> bytes | bytearray:
         """The answer to the oldest question.
 
         Raises:

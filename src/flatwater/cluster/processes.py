@@ -8,8 +8,8 @@ import platform
 import socket
 import subprocess
 import sys
-from multiprocessing.connection import Connection
 
+from flatwater.cluster.pipe import Pipe
 from flatwater.memory.probes.proc import stands_still
 from flatwater.sources import here
 
@@ -36,7 +36,8 @@ class Process:
         command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(other.fileno()), *_modules_of_user()]
         with other:
             self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
-        self._pipe = Connection(mine.detach())
+        self._pipe = Pipe(mine, self._look, _LOOK_SECONDS)
+        self._still = 0.0
 
     @property
     def machine(self) -> str:
@@ -55,16 +56,11 @@ class Process:
 
     def send(self, message: bytes) -> None:
         """Post a question."""
-        self._pipe.send_bytes(message)
+        self._pipe.send(message)
 
-    def receive(self) -> bytes:
-        """The oldest answer; a process that stands still too long is ended."""
-        still = 0.0
-        while not self._pipe.poll(_LOOK_SECONDS):
-            still = still + _LOOK_SECONDS if stands_still(self.pid) else 0.0
-            if still >= STOPPED_SECONDS:
-                self._process.kill()
-        return self._pipe.recv_bytes()
+    def receive(self) -> bytearray:
+        """The oldest answer."""
+        return self._pipe.receive()
 
     def close(self) -> None:
         """End the process: it ends by itself where nobody is left to ask."""
@@ -74,3 +70,14 @@ class Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _look(self) -> None:
+        """A process that stands still too long is ended; one that has ended says nothing more.
+
+        A fork of its own, of an environment's, say, may live on and have the other end open.
+        """
+        if self._process.poll() is not None:
+            self._pipe.cut()
+        self._still = self._still + _LOOK_SECONDS if stands_still(self.pid) else 0.0
+        if self._still >= STOPPED_SECONDS:
+            self._process.kill()

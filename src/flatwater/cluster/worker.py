@@ -7,11 +7,12 @@ import gc
 import pickle
 import resource
 import signal
+import socket
 import sys
 import traceback
 from contextlib import suppress
-from multiprocessing.connection import Connection
 
+from flatwater.cluster.pipe import Pipe
 from flatwater.imported import import_object
 from flatwater.memory.probes.proc import counters_of
 
@@ -59,7 +60,7 @@ class Answers:
     def _leave_(self, *_: object) -> None:
         self._leaves = True
 
-    def to(self, message: bytes) -> bytes:
+    def to(self, message: bytes | bytearray) -> bytes:
         """One question, and the answer: what came of it or went wrong, and whether this process leaves."""
         name, given = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
         try:
@@ -81,16 +82,18 @@ class Answers:
         return pickle.dumps((kind, answer, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Pipe) -> None:
     """Answer one question after the other."""
     answers = Answers()
     with suppress(EOFError, OSError):  # nobody is left
         while True:
-            pipe.send_bytes(answers.to(pipe.recv_bytes()))
+            pipe.send(answers.to(pipe.receive()))
 
 
 if __name__ == "__main__":
     for number in LEFT_TO_THE_RUN:
         signal.signal(number, signal.SIG_IGN)
     sys.path += sys.argv[2:]
-    serve(Connection(int(sys.argv[1])))
+    end = socket.socket(fileno=int(sys.argv[1]))
+    end.set_inheritable(False)  # else a program that an environment starts has it open too, and lives longer
+    serve(Pipe(end))

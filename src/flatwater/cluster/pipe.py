@@ -1,0 +1,71 @@
+"""Messages over a pair of sockets. Whoever waits for the other end looks at it now and then, also amid a message."""
+
+import socket
+from collections.abc import Callable
+
+_LENGTH = 8
+"""Bytes that say how many follow."""
+
+
+class Pipe:
+    """One end."""
+
+    def __init__(self, end: socket.socket, look: Callable[[], None] | None = None, seconds: float = 1.0) -> None:
+        """Take the end over.
+
+        Args:
+            end: it is closed with the pipe.
+            look: called as often as nothing came or went for `seconds`; left out, the other end is waited for.
+            seconds: between two looks.
+        """
+        self._end, self._look = end, look
+        end.settimeout(None if look is None else seconds)
+
+    def send(self, message: bytes) -> None:
+        """All of it.
+
+        Raises:
+            OSError: nobody is at the other end, or this one is cut.
+        """
+        self._write(len(message).to_bytes(_LENGTH))
+        self._write(message)
+
+    def receive(self) -> bytearray:
+        """The oldest message.
+
+        Raises:
+            OSError, EOFError: nobody is at the other end, or this one is cut.
+        """
+        return self._read(int.from_bytes(self._read(_LENGTH)))
+
+    def cut(self) -> None:
+        """Nothing is sent any more, and what has come is the last, whoever else has the other end open."""
+        self._end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Leave."""
+        self._end.close()
+
+    def _write(self, message: bytes) -> None:
+        left = memoryview(message)
+        while left:
+            left = left[self._move(self._end.send, left) :]
+
+    def _read(self, count: int) -> bytearray:
+        found = bytearray(count)
+        left = memoryview(found)
+        while left:
+            came = self._move(self._end.recv_into, left)
+            if not came:
+                raise EOFError
+            left = left[came:]
+        return found
+
+    def _move(self, move: Callable[[memoryview], int], piece: memoryview) -> int:
+        """As many bytes as go at once, waiting for the first."""
+        while True:
+            try:
+                return move(piece)
+            except TimeoutError:
+                if self._look is not None:
+                    self._look()
