@@ -182,11 +182,30 @@ def test_commands_in_the_pages_are_commands(line: str) -> None:
         assert callable(read(line, given))
 
 
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
 def test_make_targets_in_the_pages_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     typed = {shlex.split(line)[1] for line in commands("make")}
     assert typed
-    assert typed <= targets
+    assert typed <= TARGETS
+
+
+def test_the_workflow_runs_the_gate_on_every_version_that_is_promised() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert "run: .ci/run" in workflow
+    assert (ROOT / ".ci" / "run").is_file()
+    asked = re.findall(r"^ +tests: \[(.*)\]", workflow, re.MULTILINE)[0].split(", ")
+    assert set(asked) <= TARGETS
+    promised = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert re.findall(r'"(3\.\d+)"', workflow.split("python: [")[1].split("]")[0]) == promised
+
+
+def test_what_is_cited_is_this_version() -> None:
+    cited = (ROOT / "CITATION.cff").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"version: {project['version']}\n" in cited
+    assert f"license: {project['license']}\n" in cited
 
 
 def test_every_dependency_has_its_reason() -> None:
