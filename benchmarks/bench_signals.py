@@ -118,6 +118,7 @@ def begin(run: Path) -> int:
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and a run leaves it so
         os.chdir(run.parent)
         os.close(reader)
         told = [False]

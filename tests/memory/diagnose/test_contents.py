@@ -50,6 +50,28 @@ def test_the_newest_are_taken_without_a_copy_of_all(
     assert peak < MANY * (9 if make is queue.SimpleQueue else 1)  # of that one a list of pointers is made
 
 
+class Named(queue.SimpleQueue):  # type: ignore[type-arg]  # of anything
+    """A queue with an attribute."""
+
+    def __init__(self) -> None:
+        self.name = ["not an item"]
+
+
+@pytest.mark.parametrize("kind", [queue.SimpleQueue, Named])
+def test_what_waits_in_a_simple_queue_is_what_was_put_and_not_taken(kind: type) -> None:
+    """Classes too, which the collector is asked for nowhere else; and nothing else that the queue refers to."""
+    waiting = kind()
+    for item in ("taken", "first", int, None, kind, [2]):
+        waiting.put(item)
+    waiting.get()
+    assert newest_items(waiting, "queue", 9) == ["first", int, None, kind, [2]]
+    assert lengths_of([waiting]) == [5]
+    while not waiting.empty():
+        waiting.get()
+    assert newest_items(waiting, "queue", 9) == []
+    assert lengths_of([waiting]) == [0]
+
+
 @pytest.mark.parametrize("kind", [set, frozenset])
 def test_of_a_set_those_are_the_newest_that_were_made_under_the_trace(kind: type) -> None:
     held = {f"old {n}" for n in range(3 * MANY)}

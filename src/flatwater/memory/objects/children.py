@@ -49,7 +49,6 @@ from flatwater.memory.objects.raw import (
     mro,
     name_of,
     names_of,
-    referents,
     settled,
 )
 from flatwater.memory.objects.view import OPAQUE, Inside, Look, Named, Walk, claim, items, spaced
@@ -306,13 +305,15 @@ def _look_simple_queue(queue: Any, walk: Walk) -> Inside:  # noqa: ANN401
 
 
 def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
-    """`queue.SimpleQueue` is written in C: what waits is seen by the collector only."""
-    held = referents(queue)
-    if sys.version_info < (3, 13) and len(held) == 1:  # a list, whose taken items are None
-        space = loaded("_queue")
-        assert space is not None  # noqa: S101  (it is where the class was found)
-        count = space["SimpleQueue"].qsize(queue)
-        return held[0][-count:] if count else []
+    """`queue.SimpleQueue` is written in C: the collector alone sees what waits, between attributes and class."""
+    space = loaded("_queue")
+    assert space is not None  # noqa: S101  (it is where the class was found)
+    count = space["SimpleQueue"].qsize(queue)
+    held = gc.get_referents(queue)
+    held.pop()
+    if sys.version_info < (3, 13):
+        held = list(held.pop())  # whose taken items are None
+    del held[: max(0, len(held) - count)]  # in place: one more copy would be as long as the queue
     return held
 
 
