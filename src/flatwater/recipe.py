@@ -163,7 +163,8 @@ class Recipe:
     """The recipe that stands for this one where the setting `env` names an environment, as in `train erl --env X`. Left
     out: `env` is a setting of its own, or none."""
     tables: Callable[[Mapping[str, Sequence[float]]], Sequence[ShownTable]] = lambda _: ()
-    """From the metrics of a finished run to what the terminal shows below its result."""
+    """From the metrics of a finished run, of 500 of its rounds where it has more, to what the terminal shows below its
+    result."""
 
     def __post_init__(self) -> None:
         """Refuse what no list and no page could show."""

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 from math import inf, isnan, nan
 from pathlib import Path
 
@@ -120,3 +121,16 @@ def test_a_full_disk_ends_with_a_sentence_and_a_readable_record(tmp_path: Path) 
     assert "Free some space" in ran.stdout
     refused = int(ran.stdout.split(maxsplit=1)[0])
     assert read_metrics(path)["round"] == list(range(1, refused))
+
+
+def test_resuming_a_long_record_does_not_hold_it(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"".join(line_of(n, {"text": "x" * 4_000}) for n in range(1, 1_001)))
+    tracemalloc.start()
+    try:
+        JsonlSink(path, resume_at=999).close()
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(path.read_bytes().splitlines()) == 999
+    assert held < 1 << 20, "of 4 MB"

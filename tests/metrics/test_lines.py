@@ -37,7 +37,7 @@ def test_a_followed_file_gives_every_line_once_wherever_its_writer_stops(
         assert not rewind_if_replaced_(tail)
         seen += [record["round"] for record in read_appended_(tail)]
         assert seen == list(range(1, whole[:at].count(b"\n") + 1))
-    assert [record["round"] for record in read_records(path)] == seen
+    assert [record["round"] for record in read_records(path, 100)] == seen
 
 
 def test_a_file_that_a_resumed_run_cut_is_read_from_its_beginning(tmp_path: Path) -> None:
@@ -60,16 +60,16 @@ def test_a_file_that_a_resumed_run_cut_is_read_from_its_beginning(tmp_path: Path
 def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
     tail = Tail(tmp_path / "findings.jsonl")
     assert not rewind_if_replaced_(tail)
-    assert list(read_appended_(tail)) == read_records(tail.path) == []
+    assert list(read_appended_(tail)) == read_records(tail.path, 100) == []
 
 
 def test_a_damaged_line_is_told_and_a_torn_last_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(b'{"round": 1}\n{"rou')
-    assert read_records(path) == list(read_appended_(Tail(path))) == [{"round": 1}]
+    assert read_records(path, 100) == list(read_appended_(Tail(path))) == [{"round": 1}]
     path.write_bytes(b'{"round": 1}\n{"rou\n{"round": 3}\n')
     with pytest.raises(RunError, match="not a record of a round"):
-        read_records(path)
+        read_records(path, 100)
     with pytest.raises(RunError, match="not a record of a round"):
         list(read_appended_(Tail(path)))
 

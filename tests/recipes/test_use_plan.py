@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import torch
 
 import flatwater as fw
 from flatwater.cli.main import main
+from flatwater.errors import ConfigError, MemoryLimitError
 from flatwater.memory.probes.torch_ops import peak_bytes
 from flatwater.panel.locate import load_panel
 from flatwater.panel.splits import Days
 from flatwater.recipes.erl.backtest import play_backtest
 from flatwater.recipes.erl.score import LIBRARY_BYTES
-from flatwater.recipes.erl.use_plan import plan_backtest, plan_orders
+from flatwater.recipes.erl.use_plan import _phases_of_orders, plan_backtest, plan_orders
 
 PANEL = "synthetic:12x500:context_instruments=2"
 SETTINGS: dict[str, Any] = {
@@ -66,6 +68,37 @@ def test_a_plan_is_told_and_nothing_done(run: Path, capsys: pytest.CaptureFixtur
     assert main([*asked, "--budget", "10MiB"]) == 3
     assert "it does not fit" in capsys.readouterr().out
     assert files(run) == before
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda trader, budget: trader.orders(PANEL, budget=budget),
+        lambda trader, budget: trader.reasons(PANEL, trader.orders(PANEL), "S00", budget=budget),
+        lambda trader, budget: trader.backtest(PANEL, budget=budget),
+        lambda trader, budget: fw.evaluate(trader.folder.path, budget=budget),
+        lambda trader, budget: fw.evaluate(trader.folder.path, holdout=True, budget=budget),
+    ],
+    ids=["orders", "reasons", "backtest", "evaluate", "evaluate holdout"],
+)
+def test_from_python_as_well(run: Path, use: Callable[[Any, str | None], object]) -> None:
+    trader, before = fw.load(run), files(run)
+    with pytest.raises(MemoryLimitError, match=r"(?s)10.00 MiB are allowed \(--budget\).* with --budget") as refused:
+        use(trader, "10MiB")
+    assert refused.value.exit_code == 3
+    assert files(run) == before, "no look is logged"
+    with pytest.raises(ConfigError, match="much"):
+        use(trader, "much")
+
+
+def test_what_was_tried_out_is_tried_once_for_a_size(run: Path) -> None:
+    trader = fw.load(run)
+    panel = trader.panel_of(load_panel(PANEL))
+    plan_orders(trader.settings, panel)
+    before = _phases_of_orders.cache_info().misses
+    trader.orders(panel)
+    trader.orders(panel, budget="4GiB")
+    assert _phases_of_orders.cache_info().misses == before
 
 
 def test_a_budget_that_is_no_amount_is_refused(run: Path) -> None:

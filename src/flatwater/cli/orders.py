@@ -93,7 +93,6 @@ class OrdersCommand(OfSomebody, Bounded):
 
     def decided(self) -> "tuple[Orders, Sequence[Reason]] | Plan":
         """The orders, and what moved the largest coefficient; or what it would take to find both."""
-        from flatwater.memory.planner import refuse
         from flatwater.panel.locate import load_panel
         from flatwater.recipes.erl.positions import Held, read_positions
         from flatwater.recipes.erl.use_plan import plan_orders
@@ -101,15 +100,13 @@ class OrdersCommand(OfSomebody, Bounded):
         held = Held() if self.positions is None else read_positions(self.positions)
         trader = load_trader(self.run, "Orders")
         panel = trader.panel_of(load_panel(prices_of(self.run) if self.prices is None else self.prices))
-        plan = plan_orders(trader.settings, panel, self.budget)
         if self.plan:
-            return plan
-        refuse(plan)
+            return plan_orders(trader.settings, panel, self.budget)
         cash = held.cash if self.cash is None else self.cash
-        orders = trader.orders(panel, held.positions, cash, raw_prices=self.raw_prices)
+        orders = trader.orders(panel, held.positions, cash, raw_prices=self.raw_prices, budget=self.budget)
         if not orders.ranking:
             return orders, ()
-        return orders, trader.reasons(panel, orders, orders.ranking[0][0])[:REASONS]
+        return orders, trader.reasons(panel, orders, orders.ranking[0][0], budget=self.budget)[:REASONS]
 
 
 def load_trader(run: str, what: str) -> "Trader":

@@ -13,9 +13,9 @@ from rich.table import Table
 from flatwater.cli.settings import ShownRun
 from flatwater.description import Description, measured_numbers
 from flatwater.forms import fill_form, write_value
-from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import Recipe, ShownTable, later
 from flatwater.regular import RESULT_BYTES, read_regular
+from flatwater.reports.records import read_course
 from flatwater.rundir.events import JsonLines
 from flatwater.runs.profiling import profiled_rounds
 from flatwater.runs.session import Outcome
@@ -43,7 +43,7 @@ def show_outcome(train: Callable[..., Outcome], shown: ShownRun) -> int:
         draw_run(folder.path, outcome.recipe)
         result = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
         show_result(result, console, outcome.recipe)
-        for table in outcome.recipe.tables(read_metrics(folder.metrics)):
+        for table in outcome.recipe.tables(read_course(folder)):
             show_table(table, console)
         console.print(f"\npicture     {folder.picture}\nrun folder  {folder.path}", soft_wrap=True)
         console.print(

@@ -115,9 +115,12 @@ class Plan:
         }
 
 
-REMEDIES = {"run": "Make it smaller, or give it more with --budget; --start-over-budget starts it all the same."}
-REMEDY = "Give it prices of fewer days, or more memory with --budget."
-"""What to do about a plan that does not fit: of a run, of any other command."""
+REMEDIES = {
+    "run": "Make it smaller, or give it more with --budget; --start-over-budget starts it all the same.",
+    "export": "Give it more memory with --budget (budget=).",
+}
+REMEDY = "Give it prices of fewer days, or more memory with --budget (budget=)."
+"""What to do about a plan that does not fit: of a run, of an export, of what plays or decides."""
 
 
 def refuse(plan: Plan) -> None:

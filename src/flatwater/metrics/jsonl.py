@@ -89,10 +89,11 @@ def _cut_(path: Path, resume_at: int) -> None:
     if not os.path.lexists(path):
         return
     with open_regular(path, follow=False) as file:
-        lines = file.readlines()
-    kept = [line for line in lines if is_kept(line, resume_at)]
-    if len(kept) < len(lines):
-        write_object(path, b"".join(kept))
+        if all(is_kept(line, resume_at) for line in file):
+            return
+        file.seek(0)
+        # Line by line: the whole file of a long run has gigabytes.
+        write_object(path, (line for line in file if is_kept(line, resume_at)))
 
 
 def is_kept(line: bytes, resume_at: int) -> bool:

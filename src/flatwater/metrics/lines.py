@@ -1,4 +1,4 @@
-"""The lines of a run's `.jsonl` files: all of them, some of them, or those that came since the last look.
+"""The lines of a run's `.jsonl` files: some of them, or those that came since the last look, one after another.
 
 A line that is half-written, which the last one of a running or killed run can be, is left out; it is read when it is
 whole.
@@ -7,6 +7,7 @@ whole.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 from flatwater.errors import RunError
@@ -22,12 +23,13 @@ def thinned(count: int, most: int) -> list[int]:
     return [at * (count - 1) // (most - 1) for at in range(most)]
 
 
-def read_records(path: Path, most: int | None = None) -> list[Record]:
-    """The records of a file in their order; empty where there is no such file.
+def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
+    """Some records of a file in their order; empty where there is no such file. One after another: `read_appended_`.
 
     Args:
         path: a file that `JsonlSink` wrote.
-        most: records that are wanted, evenly spread over the file; None for all. The others are not even parsed.
+        most: records that are wanted, evenly spread over the file. The others are not even parsed.
+        mark: text, such as `"champion/crowned": 1`, of the lines that are wanted; left out, of all.
 
     Raises:
         RunError: the file cannot be read, or one of the wanted lines but the last is damaged.
@@ -35,13 +37,13 @@ def read_records(path: Path, most: int | None = None) -> list[Record]:
     try:
         with open_regular(path, follow=False) as file:
             count, last = 0, b""
-            for line in bounded_lines(file):
+            for line in _marked(file, mark):
                 count, last = count + 1, line
             count -= count > 0 and record_of(last) is None  # half-written
-            wanted = {*(range(count) if most is None else thinned(count, most))}
+            wanted = {*thinned(count, most)}
             file.seek(0)
             # Line by line: the whole file of a long run has gigabytes.
-            lines = [line for at, line in enumerate(bounded_lines(file)) if at in wanted]
+            lines = [line for at, line in enumerate(_marked(file, mark)) if at in wanted]
     except FileNotFoundError:
         return []
     except OSError as fault:
@@ -49,20 +51,8 @@ def read_records(path: Path, most: int | None = None) -> list[Record]:
     return [_record(path, line) for line in lines]
 
 
-def read_marked(path: Path, mark: bytes) -> list[Record]:
-    """The records of whose lines the text holds a mark, such as `"champion/crowned": 1`; the others are not parsed.
-
-    Raises:
-        RunError: the file cannot be read.
-    """
-    try:
-        with open_regular(path, follow=False) as file:
-            found = [record_of(line) for line in bounded_lines(file) if mark in line]
-    except FileNotFoundError:
-        return []
-    except OSError as fault:
-        raise _unreadable(path, fault) from fault
-    return [record for record in found if record is not None]
+def _marked(file: BufferedReader, mark: bytes) -> Iterator[bytes]:
+    return (line for line in bounded_lines(file) if mark in line)
 
 
 @dataclass

@@ -265,18 +265,10 @@ def speed(run: RunRecords) -> Iterator[Block]:
 
 def alarms(run: RunRecords) -> Iterator[Block]:
     """What the run warned of, once for each kind."""
-    told = run.alarms
-    if not told:
+    if not run.alarms:
         yield Paragraph("The run warned of nothing.", "calm")
         return
-    kinds: dict[str, list[tuple[int, str]]] = {}
-    for round_, alarm in told:
-        kind, _, message = alarm.partition(": ")
-        kinds.setdefault(kind, []).append((round_, message))
-    rows = [
-        (kind, found[-1][1], str(len(found)), str(found[0][0]), str(found[-1][0]))
-        for kind, found in sorted(kinds.items(), key=lambda item: -len(item[1]))
-    ]
+    rows = [(each.kind, each.said, *map(str, (each.times, each.first, each.last))) for each in run.alarms]
     yield Table(("alarm", "said last", "times", "first", "last"), rows, words=2)
 
 

@@ -15,7 +15,7 @@ from flatwater.imported import importing_only_ours
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import columns_of, is_number
-from flatwater.metrics.lines import read_marked, read_records, thinned
+from flatwater.metrics.lines import Tail, read_appended_, read_records
 from flatwater.recipe import rounds_of
 from flatwater.regular import read_regular
 from flatwater.reports.chart import MOST_POINTS
@@ -24,7 +24,15 @@ from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import state_of
 from flatwater.rundir.results import EQUITY, LIVES, PRICES, TRADES, read_result, read_table
-from flatwater.rundir.statements import LedgerLine, alarms_of, finding_of, line_of, newest, read_plan
+from flatwater.rundir.statements import (
+    AlarmKind,
+    LedgerLine,
+    finding_of,
+    kinds_of_alarms,
+    line_of,
+    newest,
+    read_plan,
+)
 
 if TYPE_CHECKING:  # a run in training reads its records too, and holds no table library
     import polars as pl
@@ -53,8 +61,7 @@ class RunRecords:
     ledger: list[LedgerLine]
     """Thinned like the metrics, with the first and the last line."""
     findings: list[tuple[int, Finding]]
-    alarms: list[tuple[int, str]]
-    """With their rounds."""
+    alarms: list[AlarmKind]
     result: dict[str, Any] | None
     equity: "pl.DataFrame | None"
     holdout: dict[str, Any] | None
@@ -84,7 +91,7 @@ def read_run(path: Path) -> RunRecords:
 def _read(path: Path, folder: RunFolder) -> RunRecords:
     config = read_settings(folder)
     recipe = read_description(folder, config)
-    columns = columns_of(folder.metrics, read_records(folder.metrics, MOST_POINTS))
+    columns = read_course(folder)
     rounds, seen = rounds_of(config, str(folder.config)), columns.get("round", [])
     done = int(seen[-1]) if seen else 0
     return RunRecords(
@@ -100,12 +107,8 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
         crowned=_crowned(folder),
         plan=read_plan(folder.plan),
         ledger=[line_of(record, folder.ledger) for record in read_records(folder.ledger, MOST_POINTS)],
-        findings=newest(finding_of(record, folder.findings) for record in read_records(folder.findings)),
-        alarms=[
-            (record["round"], told)
-            for record in read_records(folder.alarms)
-            for told in alarms_of(record, folder.alarms)
-        ],
+        findings=newest(finding_of(record, folder.findings) for record in read_appended_(Tail(folder.findings))),
+        alarms=kinds_of_alarms(read_appended_(Tail(folder.alarms)), folder.alarms),
         result=read_result(folder.result, recipe),
         equity=read_table(folder.equity, EQUITY),
         holdout=read_result(folder.holdout, recipe),
@@ -118,13 +121,21 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
     )
 
 
+def read_course(folder: RunFolder) -> dict[str, list[float]]:
+    """The numbers of the rounds by name, thinned to `MOST_POINTS`: columns, NaN where a round has none.
+
+    Raises:
+        RunError: the file cannot be read, or one of the lines is damaged.
+    """
+    return columns_of(folder.metrics, read_records(folder.metrics, MOST_POINTS))
+
+
 def _crowned(folder: RunFolder) -> list[tuple[float, float]]:
-    found = [
+    return [
         (float(record["round"]), float(record["validation/champion"]))
-        for record in read_marked(folder.metrics, b'"champion/crowned": 1')
+        for record in read_records(folder.metrics, MOST_POINTS, mark=b'"champion/crowned": 1')
         if record.get("champion/crowned") == 1 and is_number(record.get("validation/champion"))
     ]
-    return [found[at] for at in thinned(len(found), MOST_POINTS)]
 
 
 def _checkpoints(folder: RunFolder) -> list[Manifest]:

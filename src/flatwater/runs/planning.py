@@ -74,12 +74,12 @@ def planned(
     Raises:
         ConfigError: a phase refuses the configuration.
     """
-    tried = _tried(transients, beside)
-    highest = max((size for phase, size in tried.items() if phase not in here), default=0)
+    phases = phase_bytes(transients, beside)
+    highest = max((size for phase, size in phases.items() if phase not in here), default=0)
     base = WORKER_BYTES + (RAY_BYTES if apart else 0)
     return Plan(
         owners={**owners, **({} if config.mirror is None else {OWNER: QUEUE_BYTES})},
-        transients=tried,
+        transients=phases,
         base_bytes=resident_bytes() + LATER_BYTES if device.type == "cpu" else 0,
         limits=device_limits(device),
         budget=config.budget_bytes,
@@ -95,28 +95,26 @@ def planned(
 def planned_use(
     what: str,
     owners: Mapping[str, int],
-    transients: Callable[[], Mapping[str, int]],
+    transients: Mapping[str, int],
     *,
     budget: str | None,
     mapped: Mapping[str, int] = MappingProxyType({}),
-    beside: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """The plan of a command that uses what was trained, on this process's CPU, as `planned` makes that of a run.
 
     Args:
         what: the command.
         owners: bytes by path of what it allocates and keeps.
-        transients: tries its phases out on the meta device, and returns the most bytes of each.
+        transients: the most bytes of each of its phases, as `phase_bytes` finds them.
         budget: what the user allows, such as 2GiB.
         mapped: bytes by path of files that are read through pages.
-        beside: bytes by phase of what is no tensor.
 
     Raises:
         ConfigError: the budget is no amount of memory.
     """
     return Plan(
         owners=owners,
-        transients=_tried(transients, beside),
+        transients=transients,
         base_bytes=resident_bytes() + LATER_BYTES,
         limits=limits(),
         budget=None if budget is None else parse_bytes(budget),
@@ -160,17 +158,21 @@ def device_limits(device: torch.device) -> dict[str, int]:
     return limits()
 
 
-def _tried(transients: Callable[[], Mapping[str, int]], beside: Mapping[str, int]) -> dict[str, int]:
-    """Bytes by phase, tried out in a fork: what that imports is gone with it.
+def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str, int]) -> dict[str, int]:
+    """The most bytes of each phase, tried out in a fork: what that imports is gone with it.
+
+    Args:
+        transients: tries the phases out on the meta device, and returns the most bytes of tensors of each.
+        beside: bytes by phase of what is no tensor.
 
     Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
     host are not planned, so that what the phases import may stay.
     """
-    tried: dict[str, int] | str
-    tried = _try_out(transients) if driver_beside() else in_fork(lambda: _try_in_fork(transients))
-    if isinstance(tried, str):
-        raise ConfigError(tried)
-    return {phase: size + beside.get(phase, 0) for phase, size in tried.items()}
+    found: dict[str, int] | str
+    found = _try_out(transients) if driver_beside() else in_fork(lambda: _try_in_fork(transients))
+    if isinstance(found, str):
+        raise ConfigError(found)
+    return {phase: size + beside.get(phase, 0) for phase, size in found.items()}
 
 
 def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:

@@ -18,6 +18,7 @@ from flatwater.envs.trading.market import Market, build_market
 from flatwater.envs.trading.orders import Evening, Holding, Orders, Position, decide, settle
 from flatwater.envs.world import Array
 from flatwater.errors import ConfigError, DataError
+from flatwater.memory.planner import refuse
 from flatwater.nets.stack import Params, joined, views
 from flatwater.nets.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
 from flatwater.panel.features import find_features, observed
@@ -28,6 +29,7 @@ from flatwater.panel.traded import traded_of, with_raw_closes
 from flatwater.recipes.erl.backtest import Backtest, find_days, known_truth, note_look, play_backtest
 from flatwater.recipes.erl.occlusion import Look
 from flatwater.recipes.erl.run import ErlRun
+from flatwater.recipes.erl.use_plan import plan_backtest, plan_orders
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater.storage.content import convert_to
@@ -210,6 +212,7 @@ class Trader:
         cash: float | None = None,
         *,
         raw_prices: Path | str | Panel | None = None,
+        budget: str | None = None,
     ) -> Orders:
         """What to sell and to buy after the newest day of `prices`.
 
@@ -219,11 +222,14 @@ class Trader:
             positions: held before the day, as `Orders.positions` of the day before.
             raw_prices: closes as they were traded, where `prices` are adjusted and do not hold both; the orders are
                 then in these, and so are positions.
+            budget: memory that may be taken, such as 2GiB. Left out: 90 % of what the machine, the container and the
+                shell allow.
             cash: that is not in positions. Left out where nothing is held: the money that an episode begins with.
 
         Raises:
             DataError: prices or positions cannot be used.
             ConfigError: positions are held and `cash` is not given, or is not a number of 0 or more.
+            MemoryLimitError: it would need more memory than it may take.
         """
         if cash is None and positions:
             raise ConfigError("cash is left out: wanted is the money beside the positions, which sizes a purchase")
@@ -234,13 +240,16 @@ class Trader:
         if raw_prices is not None:
             given = raw_prices if isinstance(raw_prices, Panel) else load_panel(str(raw_prices))
             panel = with_raw_closes(panel, given)
+        refuse(plan_orders(self.settings, panel, budget))
         observations, market = self.market_of(panel)
         evening = Evening(market, self.investable, panel.dates, self.config, traded_of(panel))
         sales, holdings = settle(evening, positions)
         action = self._act(self._window(observations)[None], self._account(holdings))[0]
         return decide(evening, action, sales, holdings, money)
 
-    def reasons(self, prices: Path | str | Panel, orders: Orders, instrument: str) -> tuple[Reason, ...]:
+    def reasons(
+        self, prices: Path | str | Panel, orders: Orders, instrument: str, *, budget: str | None = None
+    ) -> tuple[Reason, ...]:
         """What moved the coefficient of an instrument that was not held, the largest effect first.
 
         By `occlusion`: one feature of the instrument, or one other column, is replaced by its mean
@@ -250,8 +259,14 @@ class Trader:
             prices: that the orders follow from.
             orders: of their newest day.
             instrument: one of `investable`.
+            budget: as of `orders`.
+
+        Raises:
+            MemoryLimitError: it would need more memory than it may take.
         """
-        observations, _ = self.market_of(self.panel_of(prices))
+        panel = self.panel_of(prices)
+        refuse(plan_orders(self.settings, panel, budget))
+        observations, _ = self.market_of(panel)
         own, at = self.instruments.index(instrument), self.investable.index(instrument)
         look = self._look(self._window(observations), self._account(orders.holdings))
         whole, others = look.whole()[at], [n for n in range(len(self.instruments)) if n != own]
@@ -284,7 +299,14 @@ class Trader:
             raise DataError(f"{len(chosen.dates)} rows of prices: the trader looks at the last {context}. Give more.")
         return chosen
 
-    def backtest(self, prices: Path | str | Panel, first: str | None = None, last: str | None = None) -> Backtest:
+    def backtest(
+        self,
+        prices: Path | str | Panel,
+        first: str | None = None,
+        last: str | None = None,
+        *,
+        budget: str | None = None,
+    ) -> Backtest:
         """Play a stretch of days against the baselines, by the simulator's rules: as `flatwater backtest` does.
 
         Args:
@@ -292,11 +314,16 @@ class Trader:
             first: ISO date of the first day that is played. Left out: the first one after those that the champion was
                 chosen on.
             last: of the last one. Left out: the newest.
+            budget: as of `orders`.
 
         Where holdout days of its run are among them, the look is logged in the run's folder.
+
+        Raises:
+            MemoryLimitError: it would need more memory than it may take; no look is logged.
         """
         panel = self.panel_of(prices)
         days = find_days(self, panel, first, last)
+        refuse(plan_backtest(self.settings, panel, days, budget))
         note_look(self, panel, days)
         return play_backtest(self, panel, days, known_truth(prices, panel))
 
