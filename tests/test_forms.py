@@ -37,3 +37,14 @@ def test_any_text_is_refused_or_filled_in(form: str, number: int) -> None:
     except ValueError:
         return
     assert isinstance(fill_form(form, {"a": number, "f": "x"}), str)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(1, "1 held-out episode of 1 batch"), (8, "8 held-out episodes of 8 batches")]
+)
+def test_what_is_counted_is_in_the_singular_where_it_is_one(count: int, said: str) -> None:
+    form = "{n} {split} {n:episode} of {n} {n:batch}"
+    check_form(form, names=True)
+    assert fill_form(form, {"n": count, "split": "held-out"}) == said
+    with pytest.raises(ValueError, match="expected braces"):
+        check_form("{:episode}", names=False)

@@ -1,7 +1,7 @@
-"""How values are written, as texts that may come from a file: `{:.1%}`, `{episodes} {split} episodes`.
+"""How values are written, as texts that may come from a file: `{:.1%}`, `{agents} {agents:agent}`.
 
 Python's own forms can ask a value for its attributes (`{0.__class__}`) and fill the memory with blanks
-(`{:1000000000}`). Those here name a value and say how its number is written, and nothing else.
+(`{:1000000000}`). Those here name a value and say how its number is written, or what is counted, and nothing else.
 """
 
 import re
@@ -14,6 +14,8 @@ MOST = 300
 """Characters of a form."""
 MOST_VALUE = 200
 """Characters of a text that is filled in."""
+_NOUN = re.compile(r"[a-z]{2,30}")
+"""`{episodes} {split} {episodes:episode}` is `8 held-out episodes`, or `1 held-out episode`."""
 _SPECIFICATION = re.compile(r"[<>=^+\- z#0,_]{0,6}\d{0,2}[,_]?(\.\d{1,2})?[bcdeEfFgGnosxX%]?")
 
 
@@ -33,8 +35,9 @@ def check_form(form: str, *, names: bool) -> None:
         if name is None:
             continue
         fits = name.isidentifier() if names else not name
-        if not fits or conversion or not is_specification(specification or ""):
-            wanted = "{name} or {name:.1f}" if names else "{} or {:.1f}"
+        said = specification or ""
+        if not fits or conversion or not (is_specification(said) or (names and _NOUN.fullmatch(said))):
+            wanted = "{name}, {name:.1f} or {name:noun}" if names else "{} or {:.1f}"
             raise ValueError(f"{shown(form)}: expected braces as in {wanted}, got {{{name}}}")
 
 
@@ -51,6 +54,16 @@ def write_value(form: str, value: float | str) -> str:
         return str(value)
 
 
+def noun_of(count: float | str, noun: str) -> str:
+    """The noun as it stands behind a count: in the plural for all but one."""
+    return noun if count == 1 else f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 agent`, `1,500 agents`."""
+    return f"{count:,} {noun_of(count, noun)}"
+
+
 def fill_form(form: str, values: Mapping[str, object]) -> str:
     """The form with numbers and texts by name; a question mark stands for what is missing or neither.
 
@@ -64,5 +77,6 @@ def fill_form(form: str, values: Mapping[str, object]) -> str:
         if name is not None:
             value = values.get(name)
             known = value if isinstance(value, int | float) else value[:MOST_VALUE] if isinstance(value, str) else "?"
-            parts.append(write_value(f"{{:{specification}}}", known))
+            counts = specification and _NOUN.fullmatch(specification)
+            parts.append(noun_of(known, specification or "") if counts else write_value(f"{{:{specification}}}", known))
     return printable("".join(parts))

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from flatwater.cli.settings import OfSomebody, OverRecipe
 from flatwater.errors import MemoryLimitError
+from flatwater.forms import counted
 from flatwater.memory.nodes import NodePlan, shortages
 from flatwater.memory.planner import BUDGET_SHARE, grouped
 from flatwater.memory.planner import Plan as PlannedRun
@@ -86,7 +87,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
     if plan.workers:
         state = max(sum(owners.values()) for owners in plan.worker_owners)
-        each = f"{len(plan.workers)} workers, {format_bytes(max(plan.workers))} each"
+        each = f"{counted(len(plan.workers), 'worker')}, {format_bytes(max(plan.workers))} each"
         row = _cells(sum(plan.workers), plan.needed_bytes)
         table.add_row(*([f"{each}, set aside in the cluster"] if plan.apart else [each, *row]), style="dim")
         table.add_row("  the state in each, exactly", *_cells(state, plan.needed_bytes)[:2], style="dim")

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from flatwater.errors import RunError, require
+from flatwater.forms import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -195,12 +196,12 @@ def described(spaces: Spaces) -> str:
     seen = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
     done = _listed(spaces.actions)
     if spaces.bounds is not None:
-        done = f"actions of {len(spaces.actions)} number{'s' if len(spaces.actions) > 1 else ''}"
+        done = f"actions of {counted(len(spaces.actions), 'number')}"
     elif spaces.choices is not None:
-        done = f"actions of {len(spaces.choices)} choices ({_few(map(str, spaces.choices))})"
+        done = f"actions of {counted(len(spaces.choices), 'choice')} ({_few(map(str, spaces.choices))})"
     done += " with masks" if spaces.masked else ""
-    agents = "1 agent" if spaces.agents == 1 else f"{spaces.agents} agents"
-    return f"{spaces.envs} environments of {agents}, {seen}, {done}"
+    envs, agents = counted(spaces.envs, "environment"), counted(spaces.agents, "agent")
+    return f"{envs} of {agents}, {seen}, {done}"
 
 
 def _listed(actions: Sequence[str]) -> str:

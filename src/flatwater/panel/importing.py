@@ -27,6 +27,7 @@ from flatwater.panel.forms import long_prices, wide_prices
 from flatwater.panel.indicators import write_indicators_
 from flatwater.panel.lists import unpack_lists
 from flatwater.panel.naming import (
+    PACKED,
     SHEETS,
     SUFFIXES,
     Layout,
@@ -44,9 +45,6 @@ from flatwater.panel.ragged import check_rows, separator_of
 from flatwater.panel.sheets import read_sheet
 from flatwater.panel.unpacking import plain_text
 from flatwater.regular import open_regular
-
-PACKED = {".zip", ".zst", ".csv.zst", ".bz2", ".xz", ".7z", ".gz", ".tar.gz", ".tgz"}
-"""Suffixes of files that hold others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +142,9 @@ def read_prices(
 def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFrame:
     kind = kind_of(source)
     if kind not in SUFFIXES:
-        remedy = "Unpack it first" if kind in PACKED else "Save it as one of these in the program that wrote it"
+        remedy = "Save it as one of these in the program that wrote it"
+        if kind in PACKED:
+            remedy = f"Unpack it first ({PACKED[kind]} {source.name})"
         raise DataError(f"{source}: a panel is imported from {', '.join(SUFFIXES)}, not from {kind!r}. {remedy}.")
     if sheet is not None and kind not in SHEETS:
         raise DataError(f"--sheet {sheet}: {source} has no sheets. Leave --sheet out.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from flatwater.errors import DataError
 from flatwater.panel.config import SyntheticConfig
-from flatwater.panel.naming import SUFFIXES, kind_of
+from flatwater.panel.naming import PACKED, SUFFIXES, kind_of
 from flatwater.panel.panel import Panel
 from flatwater.panel.shipped import shipped_panel_path
 from flatwater.panel.specification import is_synthetic, parse_synthetic
@@ -43,7 +43,7 @@ def load_panel(path: str | None) -> Panel:
         config = parse_synthetic(path)
         return _cached(repr(config), lambda: _generated(config))
     source = file_of(path)
-    if kind_of(source) in SUFFIXES:
+    if kind_of(source) in (*SUFFIXES, *PACKED):  # a packed one is refused, with what unpacks it
         return _cached(_file_hash(source), lambda: _imported(source))
     return open_panel(source)
 

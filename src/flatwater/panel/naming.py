@@ -13,6 +13,18 @@ SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 """Workbooks of spreadsheet programs."""
 SUFFIXES = (".parquet", ".csv", ".csv.gz", *SHEETS)
 """The files that can be imported."""
+PACKED = {
+    ".zip": "unzip",
+    ".7z": "7z x",
+    ".gz": "gunzip",
+    ".tar.gz": "tar xf",
+    ".tgz": "tar xf",
+    ".bz2": "bunzip2",
+    ".xz": "unxz",
+    ".zst": "zstd -d",
+}
+"""Suffixes of files that hold others, and what unpacks them. Of these, gzip alone is unpacked here (`unpacking`): the
+standard library has no zstd before Python 3.14, and polars unpacks without a bound."""
 
 ADJUSTED = "adj_close"
 """The close after splits and dividends: where it is there, all prices of its row are scaled by it."""

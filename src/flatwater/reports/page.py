@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from flatwater.description import Description
-from flatwater.forms import write_value
+from flatwater.forms import fill_form, write_value
 from flatwater.reports.blocks import (
     Block,
     Folded,
@@ -74,11 +74,11 @@ def _subtitle(run: RunRecords) -> str:
     data, versions = facts.get("data"), facts.get("versions")
     said = [run.recipe.trained_on]
     if isinstance(data, dict) and "days" in data:
-        said.append(f"{data.get('instruments')} instruments, {data.get('days')} rows of prices")
+        said.append(fill_form("{instruments} {instruments:instrument}, {days} {days:row} of prices", data))
         said.append(f"{data.get('first_day')} to {data.get('last_day')}")
     said.append(f"on {run.config.get('device', 'an unknown device')}")
     if run.config.get("threads"):
-        said.append(f"{run.config['threads']} threads" if run.config["threads"] != 1 else "1 thread")
+        said.append(fill_form("{threads} {threads:thread}", run.config))
     said.append(f"seed {run.config.get('seed', '?')}")
     if isinstance(versions, dict):
         said.append(", ".join(f"{name} {version}" for name, version in versions.items()))

@@ -14,6 +14,7 @@ from flatwater.checkpoints.manifest import JSON, Manifest, differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import CheckpointError, ConfigError, RunError
+from flatwater.forms import counted
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
 from flatwater.mirror.download import fetch_run
@@ -258,8 +259,7 @@ def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN
 
 def describe(composed: Run) -> str:
     """One line about what is trained on what, and where."""
-    threads = composed.config.threads
-    return f"{composed.describe()}, {composed.device}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"{composed.describe()}, {composed.device}, {counted(composed.config.threads, 'thread')}"
 
 
 def again(folder: RunFolder) -> str:

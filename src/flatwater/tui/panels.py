@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flatwater.forms import counted
 from flatwater.memory.planner import grouped
 from flatwater.metrics.figures import LONG, short_duration, short_number, short_seconds
 from flatwater.rundir.statements import (
@@ -122,15 +123,10 @@ def _process(line: LedgerLine) -> str:
     if line.workers:
         off = sum(bool(worker.unplanned) for worker in line.workers)
         private = short_bytes(sum(worker.private for worker in line.workers))
-        said.append(f"{_plural(len(line.workers), 'worker')} {private}{f', {off} not as planned' if off else ''}")
+        said.append(f"{counted(len(line.workers), 'worker')} {private}{f', {off} not as planned' if off else ''}")
     counts = ((line.processes, "process"), (line.envs, "env"), (line.threads, "thread"), (line.files, "file"))
-    said.append(", ".join(_plural(count, name) for count, name in counts))
+    said.append(", ".join(counted(count, name) for count, name in counts))
     return " · ".join(said)
-
-
-def _plural(count: int, name: str) -> str:
-    ending = "" if count == 1 else "es" if name.endswith(("s", "ch")) else "s"
-    return f"{count} {name}{ending}"
 
 
 def bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) -> Text:
@@ -276,7 +272,7 @@ def findings(followed: Followed, short: int = 0) -> Group | Text:
         if finding.advice and not short:
             lines.append(_below(finding.advice))
     if followed.alarms:
-        alarm = Text.assemble((f"{_plural(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
+        alarm = Text.assemble((f"{counted(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
         lines.insert(0 if short else len(lines), alarm)
     for line in lines if short else ():
         if isinstance(line, Text):
@@ -294,11 +290,11 @@ def _below(text: str) -> Padding:
 def findings_title(followed: Followed) -> str:
     """What stands above the findings."""
     counts = [str(len(followed.findings))] if followed.findings else []
-    counts += [_plural(followed.alarms, "alarm")] if followed.alarms else []
+    counts += [counted(followed.alarms, "alarm")] if followed.alarms else []
     return " · ".join(["findings", *counts])
 
 
 def course_title(followed: Followed) -> str:
     """What stands above the curves."""
     shown = len(followed.history[next(iter(followed.recipe.curves.values()))])
-    return f"course · last {_plural(shown, followed.recipe.layout.round)}" if shown < followed.done else "course"
+    return f"course · last {counted(shown, followed.recipe.layout.round)}" if shown < followed.done else "course"

@@ -54,7 +54,7 @@ ERL = Recipe(
     players="traders",
     trained="champion",
     said=("split", "first_day", "last_day", "days", "note"),
-    title="{split} days {first_day} to {last_day} ({days} rows)",
+    title="{split} days {first_day} to {last_day} ({days} {days:row})",
     headline=Headline("champion's return", "total_return", "{:+.1%}", "buy and hold", "buy and hold {}"),
     numbers=(
         Number("return", "total_return", "{:+.1%}"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.envs.trading.simulator import live_simulators
+from flatwater.forms import counted
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import (
@@ -24,6 +25,7 @@ from flatwater.panel.normalise import scales_of
 from flatwater.panel.panel import Panel
 from flatwater.panel.specification import is_synthetic
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.recipes.erl.lengths import with_fitting_lengths
 from flatwater.recipes.erl.market import market_of, panel_of
 from flatwater.recipes.erl.plan import plan_erl
 from flatwater.recipes.erl.result import as_json, write_holdout, write_result
@@ -86,9 +88,10 @@ class ErlRun(CrewRun):
     def describe(self) -> str:
         """Traders, instruments and days."""
         panel = self.panel
-        days = f"{len(panel.dates):,} {panel.calendar.units} ({panel.dates[0]} to {panel.dates[-1]})"
-        workers = f", {len(self.plan.workers)} workers" if self.plan.workers else ""
-        return f"{self.config.population.size} traders on {len(panel.investable)} instruments, {days}{workers}"
+        days = f"{counted(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
+        workers = f", {counted(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
+        on = counted(len(panel.investable), "instrument")
+        return f"{counted(self.config.population.size, 'trader')} on {on}, {days}{workers}"
 
     def about(self) -> Sequence[str]:
         """Features, and the days of each split."""
@@ -191,13 +194,13 @@ def compose(config: ErlRunConfig) -> ErlRun:
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:
-    """The panel's path from the root, so that the run can be resumed from another folder."""
+    """The panel's path from the root, so that the run can be resumed from another folder; lengths that fit its rows."""
     panel = config.panel
     if config.from_run is not None:
         config = replace(config, from_run=str(Path(config.from_run).absolute()))
     if panel is None or is_synthetic(panel):
         return config
-    return replace(config, panel=str(file_of(panel).absolute()))
+    return with_fitting_lengths(replace(config, panel=str(file_of(panel).absolute())))
 
 
 def plan(config: ErlRunConfig) -> Plan:

@@ -50,7 +50,7 @@ GROW = Recipe(
     players="players",
     trained="policy",
     said=("episodes", "split", "steps", "note"),
-    title="{episodes} {split} episodes of {steps} steps, env seeds from {first_seed}",
+    title="{episodes} {split} {episodes:episode} of {steps} {steps:step}, env seeds from {first_seed}",
     headline=Headline("accuracy", "accuracy", "{:.1%}", "wait", "{} if nothing is grown"),
     numbers=(
         Number("return", "return", "{:.2f}"),

@@ -7,6 +7,7 @@ from typing import Any
 from flatwater.envs.growing.simulator import live_pools
 from flatwater.envs.growing.task import load_task
 from flatwater.envs.split_seeds import FIRST_SEEDS
+from flatwater.forms import counted, noun_of
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, of_learner
@@ -44,8 +45,9 @@ class GrowRun(CrewRun):
             size = f"vectors of {seen.width}"
         task = f"{len(envs.task.train_labels):,} {size} in {seen.classes} classes to learn"
         kind = config.host or config.env.host.kind
-        workers = f", {len(self.plan.workers)} workers" if self.plan.workers else ""
-        return f"{config.envs} {kind} hosts of up to {weights:,} weights, {task}, batches of one episode{workers}"
+        workers = f", {counted(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
+        hosts = f"{config.envs} {kind} {noun_of(config.envs, 'host')}"
+        return f"{hosts} of up to {weights:,} weights, {task}, batches of one episode{workers}"
 
     def data(self) -> dict[str, Any]:
         """The images, by their content."""

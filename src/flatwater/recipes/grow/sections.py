@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from flatwater.forms import fill_form
 from flatwater.reports.blocks import Block, Paragraph, missing, result_table
 from flatwater.reports.chart import Axis, Band, Bars, Chart, Grid, Line, Mark, Picture, Spans, round_axis
 from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, shares
@@ -66,7 +67,7 @@ def growth(run: RunRecords) -> Iterator[Block]:
         return
     yield accuracy_chart(run.result)
     yield result_table(run.recipe, run.result)
-    episodes = f"{run.result['episodes']} {run.result['split']} episodes of {run.result['steps']} steps"
+    episodes = fill_form("{episodes} {split} {episodes:episode} of {steps} {steps:step}", run.result)
     yield Paragraph(f"{episodes}; seeds per episode. Note: {run.result['note']}.", "reading")
     yield from holdout_blocks(run)
     if run.lives is not None and len(run.lives):
@@ -115,7 +116,7 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
         colour = JUDGED if name == "policy" else PLAYERS.get(name, "--others")
         marks.append(Bars(name=name, at=places, values=heights, colour=colour, labels=labels, form=".1f"))
     return Chart(
-        title=f"Accuracy after the last step ({result['episodes']} {result['split']} episodes)",
+        title=fill_form("Accuracy after the last step ({episodes} {split} {episodes:episode})", result),
         marks=marks,
         x=Axis(rows=places),
         y=Axis(unit="%", span=(0, 112)),

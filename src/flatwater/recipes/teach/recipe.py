@@ -41,7 +41,8 @@ TEACH = Recipe(
     players="players",
     trained="student",
     said=("episodes", "split", "agents", "steps", "note"),
-    title="{episodes} {split} episodes of {agents} agents, {steps} steps, seeds from {first_seed}",
+    title="{episodes} {split} {episodes:episode} of {agents} {agents:agent}, {steps} {steps:step}, "
+    "seeds from {first_seed}",
     headline=Headline("student's return", "return", "{:.2f}", "teacher", "{} of the teacher"),
     numbers=(
         *OF_RETURNS,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from flatwater.forms import fill_form
 from flatwater.metrics.jsonl import known
 from flatwater.recipe import ShownTable
 from flatwater.reports.blocks import Block, Heading, Paragraph, Table, missing, result_table
@@ -55,7 +56,8 @@ def learning(run: RunRecords) -> Iterator[Block]:
     yield Heading("Against the teacher")
     yield players_chart(run.result)
     yield result_table(run.recipe, run.result)
-    episodes = "{episodes} {split} episodes of {agents} agents and {steps} steps".format(**run.result)
+    form = "{episodes} {split} {episodes:episode} of {agents} {agents:agent} and {steps} {steps:step}"
+    episodes = fill_form(form, run.result)
     yield Paragraph(f"{episodes}; one number for each agent. Note: {run.result['note']}.", "reading")
     yield from holdout_blocks(run)
 
@@ -122,7 +124,7 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         across=True,
         labels=["" if value is None else f"mean {value:.1f}" for value in mean],
     )
-    said = f"{result['episodes']} {result['split']} episodes: mean, and the worst to the best agent"
+    said = fill_form("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
     first, last = min(0.0, *(value or 0.0 for value in low)), max(value or 0.0 for value in [*mean, *high])
     span = (first, last + ROOM * (last - first)) if last > first else None
     return Chart(title=said, marks=[bars], y=Axis(rows=list(rows)), x=Axis(zero=True, span=span), height=220)
