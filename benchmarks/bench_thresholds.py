@@ -11,7 +11,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "cases"))
@@ -36,10 +35,10 @@ def settings() -> Iterator[tuple[str, Drift]]:
         values = [now + step for step in (-2, -1, 1, 2)] if name in COUNTS else [now * factor for factor in FACTORS]
         for value in values:
             if value > 0 and value != now and (name != "fewest" or value >= shipped.blocks):
-                yield f"{name} = {value:.4g}", replace(shipped, **{name: value})
+                yield f"{name} = {value:.4g}", shipped._replace(**{name: value})
     for value in SURE:
         if value != shipped.sure:
-            yield f"sure = {value}", replace(shipped, sure=value)
+            yield f"sure = {value}", shipped._replace(sure=value)
 
 
 def series_of(path: Path) -> tuple[list[float], list[float]]:

@@ -1,4 +1,7 @@
-"""Train agents for days in constant memory, and see who owns every byte."""
+"""Train agents for days in constant memory, and see who owns every byte.
+
+pytest under `flatwater watch` finds this package imported, and need not warn of it: PYTEST_DONT_REWRITE.
+"""
 
 from importlib import import_module
 

@@ -3,11 +3,8 @@
 import errno
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from signal import SIGINT
-from typing import Any, Protocol, cast, runtime_checkable
-
-from rich.text import Text
+from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
 from flatwater.border import own_place
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
@@ -17,7 +14,6 @@ from flatwater.printable import shown
 from flatwater.recipe import RECIPES, find_recipe, recipe_in
 from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater.streams import complaints, fill_closed, lasting, output_error, own_output
-from flatwater.terminal import Terminal
 
 INTERRUPTED = 130
 NO_READER = 141
@@ -89,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     fill_closed()
-    errors = Terminal(file=lasting(complaints()))
+    errors = lasting(complaints())
     with own_output():
         try:
             code = called(words, errors)
@@ -107,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if refused is None or code else say_unprinted(errors, refused)
 
 
-def called(words: list[str], errors: Terminal) -> int:
+def called(words: list[str], errors: TextIO) -> int:
     """Run the command, and say why it cannot go on. Returns the exit code."""
     try:
         check_words(words)
@@ -124,7 +120,7 @@ def called(words: list[str], errors: Terminal) -> int:
         return INTERRUPTED
 
 
-def say_unprinted(errors: Terminal, refused: OSError) -> int:
+def say_unprinted(errors: TextIO, refused: OSError) -> int:
     """Say that stdout took no more. Returns the exit code."""
     if isinstance(refused, BrokenPipeError):  # `flatwater ... | head`: the reader has seen enough
         return NO_READER
@@ -152,7 +148,7 @@ def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
     return f"{fault}. {keep_traceback(fault.__cause__, words)}"
 
 
-def last_resort(errors: Terminal, fault: BaseException, words: list[str]) -> int:
+def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
     """Say what nothing below has caught. Returns the exit code."""
     place = own_place(fault)
     if place is not None and not isinstance(fault, MemoryError):
@@ -176,7 +172,7 @@ def last_resort(errors: Terminal, fault: BaseException, words: list[str]) -> int
     return FAULT_EXIT
 
 
-def dispatch(words: Sequence[str], errors: Terminal) -> int:
+def dispatch(words: Sequence[str], errors: TextIO) -> int:
     """Find the command that the words name, and run it."""
     if not words or words[0] in HELP:
         sys.stdout.write(overview())
@@ -193,9 +189,14 @@ def dispatch(words: Sequence[str], errors: Terminal) -> int:
     return _unknown(words, errors)
 
 
-def complain(errors: Terminal, message: str, label: str = "error: ") -> None:
+def complain(errors: TextIO, message: str, label: str = "error: ") -> None:
     """Print a message, without secrets. A terminal breaks it between words; a log file has it on one line."""
-    errors.print(Text.assemble((label, "bold red"), masked(message)), soft_wrap=not errors.is_terminal)
+    from rich.text import Text  # 0.05 CPU s, which a command that goes well need not pay
+
+    from flatwater.terminal import Terminal
+
+    console = Terminal(file=errors)
+    console.print(Text.assemble((label, "bold red"), masked(message)), soft_wrap=not console.is_terminal)
 
 
 def find(words: Sequence[str]) -> tuple[str, ...] | None:
@@ -280,11 +281,13 @@ def _in_short(command: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _nearest(given: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     near = get_close_matches(given, [*known], n=1)
     return f' Did you mean "{near[0]}"?' if near else ""
 
 
-def _unknown(words: Sequence[str], errors: Terminal) -> int:
+def _unknown(words: Sequence[str], errors: TextIO) -> int:
     if words[0] in OVER_RECIPES and words[1:]:
         line = f"there is no recipe {shown(words[1])}. Known: {', '.join(RECIPES)}, or package.module:NAME of your own."
         complain(errors, f"{line}{_nearest(words[1], RECIPES)}")

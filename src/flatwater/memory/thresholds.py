@@ -5,13 +5,12 @@ what was measured; "unmeasured" says that the number was chosen and no measureme
 decide what a watch costs (how often is read, how much is kept) stay with the meters that they pace.
 """
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class Drift:
+class Drift(NamedTuple):
     """When a series of numbers rises for good (`series/slope.py`)."""
 
     least_bytes: int = MIB
@@ -46,8 +45,7 @@ class Drift:
     """Judgements in a row that must find a drift without an object: each series is judged many times."""
 
 
-@dataclass(frozen=True)
-class Filling:
+class Filling(NamedTuple):
     """When a buffer of a known size is being filled, by its touched bytes alone (`series/slope.py`)."""
 
     rises: int = 3
@@ -64,8 +62,7 @@ class Filling:
     """Part from which on an array counts as touched: its ends share pages with others."""
 
 
-@dataclass(frozen=True)
-class Slower:
+class Slower(NamedTuple):
     """When the steps of a phase take ever more time (`series/slowdown.py`)."""
 
     fewest: int = 10
@@ -85,8 +82,7 @@ class Slower:
     """The first and the last of so many equal stretches are compared to name the part. Unmeasured."""
 
 
-@dataclass(frozen=True)
-class Investigating:
+class Investigating(NamedTuple):
     """When an investigation goes on, and when it ends (`diagnose/investigator.py`, `diagnose/investigation.py`)."""
 
     headroom: float = 0.1
@@ -143,8 +139,7 @@ class Investigating:
     """
 
 
-@dataclass(frozen=True)
-class Owning:
+class Owning(NamedTuple):
     """When a container is the owner of growth, and how its content is told (`diagnose/owners.py`, `contents.py`)."""
 
     explained: float = 0.8
@@ -175,8 +170,7 @@ class Owning:
     """Times its own bytes that a view must keep alive to be told as one of a larger base. Unmeasured."""
 
 
-@dataclass(frozen=True)
-class Handles:
+class Handles(NamedTuple):
     """When growth outside of Python is shared out over a container's new items (`diagnose/handles.py`)."""
 
     least_bytes: int = 1024
@@ -189,8 +183,7 @@ class Handles:
     """Objects looked at below one item. Unmeasured."""
 
 
-@dataclass(frozen=True)
-class Rising:
+class Rising(NamedTuple):
     """When a line is named that runs while memory rises without an object (`probes/rises.py`)."""
 
     seconds: float = 0.5
@@ -209,8 +202,7 @@ class Rising:
     """Times that it is begun: growth in bursts may pause while it is noted. Unmeasured."""
 
 
-@dataclass(frozen=True)
-class Collecting:
+class Collecting(NamedTuple):
     """When what full collections free is told, and when it is the cause of growth (`diagnose/teeth.py`)."""
 
     fewest: int = 1
@@ -235,8 +227,7 @@ class Collecting:
     Unmeasured."""
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """What still grows, and what is said of a program that ends (`watch/books.py`, `watch/summary.py`)."""
 
     warm_up: int = 5
@@ -267,8 +258,7 @@ class Ending:
     line, 0.3 for log t, 0 for a table that was loaded."""
 
 
-@dataclass(frozen=True)
-class Weighing:
+class Weighing(NamedTuple):
     """How the rate of an owner is taken from all censuses (`watch/measured.py`)."""
 
     least_bytes: int = 1 << 16
@@ -283,8 +273,7 @@ class Weighing:
     """Part of that rise that owners within the workers must explain, or it is a finding of its own. Unmeasured."""
 
 
-@dataclass(frozen=True)
-class Flat:
+class Flat(NamedTuple):
     """When a repeated test is flat (`watch/flatness.py`)."""
 
     fewest: int = 8
@@ -295,21 +284,20 @@ class Flat:
     """Part of the growth that must come in the last half of the rounds; less is a warm-up that was too short."""
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """All of them. A change is a new value: `replace(SHIPPED, drift=replace(SHIPPED.drift, sure=0.95))`."""
+class Thresholds(NamedTuple):
+    """All of them. A change is a new value: `SHIPPED._replace(drift=SHIPPED.drift._replace(sure=0.95))`."""
 
-    drift: Drift = field(default_factory=Drift)
-    filling: Filling = field(default_factory=Filling)
-    slower: Slower = field(default_factory=Slower)
-    investigating: Investigating = field(default_factory=Investigating)
-    owning: Owning = field(default_factory=Owning)
-    handles: Handles = field(default_factory=Handles)
-    rising: Rising = field(default_factory=Rising)
-    collecting: Collecting = field(default_factory=Collecting)
-    ending: Ending = field(default_factory=Ending)
-    weighing: Weighing = field(default_factory=Weighing)
-    flat: Flat = field(default_factory=Flat)
+    drift: Drift = Drift()
+    filling: Filling = Filling()
+    slower: Slower = Slower()
+    investigating: Investigating = Investigating()
+    owning: Owning = Owning()
+    handles: Handles = Handles()
+    rising: Rising = Rising()
+    collecting: Collecting = Collecting()
+    ending: Ending = Ending()
+    weighing: Weighing = Weighing()
+    flat: Flat = Flat()
 
 
 SHIPPED = Thresholds()

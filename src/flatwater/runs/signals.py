@@ -17,11 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import current_thread, get_ident, main_thread
 from types import FrameType
-from typing import Any, cast
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any, cast
 
 from flatwater.errors import Terminated
+
+if TYPE_CHECKING:  # every command listens to signals, and few of them print by rich
+    from rich.console import Console
 
 ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """What a machine says that is taken away: a shutdown, a closed terminal or a lost connection, SLURM's notice."""
@@ -72,7 +73,7 @@ STOP_CODES = tuple(SIGNALLED + number for number in ENDS)
 
 
 @contextmanager
-def stop_on_signals(console: Console) -> Iterator[Stop]:
+def stop_on_signals(console: "Console") -> Iterator[Stop]:
     """Turn SIGINT and `ENDS` into a stop after the current step, `SAVES` into a checkpoint there.
 
     A second Ctrl-C interrupts at once. In a thread that is not the main one, which alone may listen to signals, nothing

@@ -1,6 +1,8 @@
 """Growth per boundary, told per unit: the conversions, the share explained, what has stopped growing."""
 
+import sys
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -15,9 +17,11 @@ from flatwater.memory.watch.books import (
     goes_on,
     keep_,
     let_go,
+    material,
     scale_of,
     still_grows,
     without_doubt,
+    without_records,
 )
 
 
@@ -120,6 +124,28 @@ def test_native_growth_is_what_owners_leave() -> None:
     assert without_doubt([LEAK, native], grown) == [LEAK]
     half = replace(LEAK, bytes_per_step=0.5 * MIB)
     assert [found.bytes_per_step for found in without_doubt([half, native], grown)] == [0.5 * MIB, 0.5 * MIB]
+
+
+def test_what_has_not_come_to_a_megabyte_in_all_is_no_finding() -> None:
+    """Two looks saw a burst of it: 3 % of the growth."""
+    grown, native = rows([i * MIB for i in range(21)]), replace(LEAK, verdict="native", holders=())
+    steps = grown[-1].reading.step
+    half = replace(LEAK, bytes_per_step=0.6 * MIB / steps)
+    assert material([half, native], grown) == [native]
+    assert material([half, half, native], grown) == [half, half, native], "together they have"
+
+
+def test_what_a_library_records_while_it_runs_is_a_finding_only_where_memory_grew_by_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As pytest keeps a report of each test until its session ends."""
+    monkeypatch.setitem(sys.modules, "somelib", ModuleType("somelib"))
+    records = [replace(LEAK, owner="main() in somelib: self.reports"), LEAK]
+    little, much = (rows([i * each for i in range(21)]) for each in (MIB, 4 * MIB))
+    assert without_records(records, little) == [LEAK]
+    assert without_records(records, much) == records
+    theirs = [replace(LEAK, owner="main() in somelib.py: reports")]
+    assert without_records(theirs, little) == theirs, "a function of the program's own is no library's"
 
 
 @given(st.integers(1, 1000))

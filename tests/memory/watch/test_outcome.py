@@ -184,6 +184,13 @@ def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
     assert rest.known[0].startswith("40.00 MiB in cycles")
 
 
+def test_what_a_library_records_is_said_and_is_no_finding() -> None:
+    straight = rows([100 * MIB + MIB // 2 * n for n in range(40)])
+    told = outcome_of(straight, [], 0.0, records=["main() in somelib: self.reports", "main() in somelib: self.times"])
+    assert (told.state, told.next) == ("flat", ())
+    assert told.known[0].startswith("main() in somelib: self.reports (and 1 more) grows until this call of a library")
+
+
 def test_what_is_emptied_again_and_again_is_said_where_memory_grew() -> None:
     told = outcome_of(rows([*range(100 * MIB, 200 * MIB, 4 * MIB)]), [], 0.0, refilled=["main() in train.py: trace"])
     assert told.state == "unexplained"

@@ -11,6 +11,7 @@ from math import ceil
 
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.diagnose.judge import CYCLIC, judge_rest
+from flatwater.memory.objects.roots import is_of_library_call
 from flatwater.memory.series.readings import Growth, Reading
 from flatwater.memory.series.slope import Slope, drifting
 from flatwater.memory.thresholds import SHIPPED
@@ -203,6 +204,33 @@ def without_doubt(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding
     return kept
 
 
+def without_records(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
+    """The findings, without what only a running call of a library holds while memory has grown by little.
+
+    A library that runs the program, such as pytest, keeps a record of its work on purpose, and lets go of it with its
+    last call. So it is told from the size on from which growth without a cause is asked about too.
+
+    Args:
+        found: of the monitor.
+        rows: all readings.
+    """
+    return [each for each in found if growth(rows) >= ENDING.open_bytes or not is_of_library_call(each.owner)]
+
+
+def material(found: Sequence[Finding], rows: Sequence[Row]) -> list[Finding]:
+    """The findings; what objects hold is among them only if all of it has come to a megabyte: no smaller rise is one.
+
+    Two censuses may have seen a burst, and all together tell a rate of next to nothing.
+
+    Args:
+        found: per boundary, at the rates that all censuses tell.
+        rows: all readings.
+    """
+    steps = rows[-1].reading.step - rows[0].reading.step
+    held = sum(each.bytes_per_step for each in found if each.holders)
+    return [each for each in found if not each.holders or held * steps >= DRIFT.least_bytes]
+
+
 def still_grows(rows: Sequence[Row]) -> bool:
     """Whether it has gained a material amount since its beginning, and has not ended doing so."""
     last = rows[-1]
@@ -233,7 +261,7 @@ def mostly_held(found: list[Finding], rows: Sequence[Row]) -> list[Finding]:
     """The findings, if they have most of the growth since the beginning; else what is known without them."""
     first, last = rows[0], rows[-1]
     held = sum(each.bytes_per_step for each in found) * (last.reading.step - first.reading.step)
-    return found if held >= ENDING.mostly * (last.resident - first.resident) else native_of(rows)
+    return without_records(found, rows) if held >= ENDING.mostly * (last.resident - first.resident) else native_of(rows)
 
 
 def native_of(rows: Sequence[Row]) -> list[Finding]:

@@ -30,6 +30,7 @@ def outcome_of(
     leads: Sequence[tuple[str, int]] = (),
     waiting: Garbage | None = None,
     refilled: Iterable[str] = (),
+    records: Sequence[str] = (),
 ) -> Outcome:
     """The outcome of a watched program.
 
@@ -41,12 +42,13 @@ def outcome_of(
         leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on.
         waiting: cyclic garbage that is freed soon.
         refilled: paths of containers that are emptied again and again.
+        records: paths of what running calls of libraries hold, of little growth.
     """
     if not rows:
         return Outcome("unread")
     # What freed memory or files explain is no finding yet: without one, all of it is an open question.
     rest = round((1 - explained) * growth(rows)) if told or waiting else growth(rows)
-    soon = () if waiting is None else (_soon(waiting),)
+    soon = (*(() if waiting is None else (_soon(waiting),)), *((_recorded(records),) if records else ()))
     rest -= 0 if waiting is None else min(rest, waiting.bytes)
     if rest >= ENDING.open_bytes and rises(rows):
         others = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
@@ -71,6 +73,13 @@ def _soon(waiting: Garbage) -> str:
     which = "collection of young objects" if 2 * waiting.young > waiting.bytes else "full collection"
     waits = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
     return f"{waits}: its next {which} frees them"
+
+
+def _recorded(paths: Sequence[str]) -> str:
+    """A sentence on what a library keeps of its work until its call returns."""
+    more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+    least = format_bytes(ENDING.open_bytes)
+    return f"{paths[0]}{more} grows until this call of a library returns: no finding below {least} of growth"
 
 
 def _again(path: str) -> str:

@@ -126,8 +126,7 @@ class ProcessWatch:
         self._searched = self._own = self._thread = 0
         self._late_rows = 0
         """Readings since the program's main code returned."""
-        self._rates = Rates()
-        self._ticking = False
+        self._rates, self._ticking = Rates(), False
         self._leads: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
@@ -449,6 +448,7 @@ class ProcessWatch:
             leads=self._leads,
             waiting=self._monitor.waiting,
             refilled=sorted(self._monitor.levels.refilled),
+            found=self._monitor.findings(),
             seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
         )
         cost = {"cpu_share": spent, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}

@@ -15,8 +15,10 @@ from flatwater.memory.watch.books import (
     goes_on,
     growth,
     growth_of,
+    material,
     scale_of,
     without_doubt,
+    without_records,
 )
 from flatwater.memory.watch.conclusion import outcome_of
 from flatwater.memory.watch.measured import Marks, weighed
@@ -40,9 +42,9 @@ def going_on(
         marks: censuses so far.
         workers: the children.
     """
-    ended = over(found, rows, since, marks)
-    kept = [named(each, rows) for each in _rated(found, marks, rows) if each.owner not in ended]
-    kept = in_order(without_doubt(kept, rows))
+    ended, told = over(found, rows, since, marks), without_records(found, rows)
+    kept = [named(each, rows) for each in _rated(told, marks, rows) if each.owner not in ended]
+    kept = in_order(without_doubt(material(kept, rows), rows))
     whole = growth_of(rows)
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
     kept = in_order(together([dated(each, at) for each in kept]))
@@ -72,6 +74,7 @@ def summary_of(
     leads: Sequence[tuple[str, int]] = (),
     waiting: Garbage | None = None,
     refilled: Iterable[str] = (),
+    found: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """All but the program's command, and what the watch itself costs.
 
@@ -86,9 +89,11 @@ def summary_of(
         leads: roots that hold more than at the beginning, and by how many bytes.
         waiting: cyclic garbage that is freed soon.
         refilled: paths of containers that are emptied again and again.
+        found: by the monitor: of it, what libraries record while they run is told in a sentence.
     """
     scale = scale_of(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     explained = explained_share(rows, [each for each in told if each.owner != OWNER])
+    left = [each.owner for each in found if rows and each not in without_records(found, rows)]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
@@ -98,7 +103,7 @@ def summary_of(
         "resident_growth_bytes": growth(rows),
         "explained_share": round(explained, 4),
         "outcome": outcome_of(
-            rows, told, explained, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled
+            rows, told, explained, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, records=left
         ).to_json(),
         "findings": [finding.to_json() for finding in told],
         "unseen": unseen_in(rows, unread),
