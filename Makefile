@@ -13,7 +13,7 @@ ARGS ?=
 PIP_ARGS ?=
 TEST_WORKERS ?= 2
 
-.PHONY: train test test-random test-all check lint types imports dead api bench docs site constraints clean help
+.PHONY: train test test-random test-all check lint types imports dead api bench results docs site constraints clean help
 
 train: $(READY) ## evolve traders on a market whose law is known, then on real prices (ARGS="--rounds 3 --run DIR ..." for these)
 	@echo "1 of 2: a market whose law is known (examples/known_market.toml)"
@@ -51,8 +51,11 @@ api: $(READY) ## write tests/api/public.txt and tests/cli/options.txt anew; thei
 	@$(BIN)/python tests/test_public_api.py
 	@$(BIN)/python tests/cli/test_options.py
 
-bench: $(READY) ## every benchmark, one after the other, each with its table
-	@for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python "$$bench"; done
+bench: $(READY) ## every benchmark, one after the other; each keeps its numbers in benchmarks/results
+	@for bench in benchmarks/bench_*.py; do echo "== $$bench"; RECORD=1 $(BIN)/python "$$bench" || true; done
+
+results: $(READY) ## write benchmarks/RESULTS.md from what the benchmarks kept
+	@$(BIN)/python benchmarks/claims.py
 
 docs: $(READY) ## run the examples in the Markdown pages, and check links, commands and settings
 	@$(BIN)/python -m pytest -q -p no:randomly -n $(TEST_WORKERS) --dist loadfile *.md docs tests/test_docs.py  # a page's examples run in their order

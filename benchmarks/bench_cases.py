@@ -12,7 +12,10 @@ import json
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+
+from claims import Claim, record_claims
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "cases"))
 from expected_cases import FLAT, OPENED, growing, halves
@@ -82,6 +85,19 @@ def main() -> None:
                 marks = [CELL[one] for one in (right.found, right.verdict, right.owner, right.line, same)]
                 print(f"{name:<28} {marks[0]:>6} {marks[1]:>8} {marks[2]:>6} {marks[3]:>5} {marks[4]:>5}", flush=True)
     print_totals(totals)
+    record_claims(claims(totals))
+
+
+def claims(totals: Counter[str]) -> Iterator[Claim]:
+    """What is said of all together."""
+    found, owner, growing, line, lines = (totals[key] for key in ("found", "owner", "growing", "line", "lines"))
+    name = "real leaks of public projects: found; owner right; line right"
+    right = found == growing and owner >= 0.9 * growing and line >= 0.9 * lines
+    measured = f"{found} of {growing}; {owner} of {growing}; {line} of {lines}"
+    yield Claim("watch", "found", name, measured, "all; 90 %; 90 %", right)
+    if flat := totals["flat"]:
+        name, accused = "programs of libraries that do not leak, with a finding", flat - totals["quiet"]
+        yield Claim("watch", "flat", name, f"{accused} of {flat}", "0", accused == 0)
 
 
 def count(totals: Counter[str], name: str, right: Right) -> None:

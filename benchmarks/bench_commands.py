@@ -15,9 +15,11 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from claims import Claim
 from fresh import run_fresh
 from parts import measured, told
 from sizes import INVESTABLE_OF_FULL, SIZES
@@ -78,6 +80,15 @@ def failures(found: dict[str, Any]) -> list[str]:
     return wrong + [f"{name}: above training" for name, row in rows.items() if row["peak"] > rows["train"]["peak"]]
 
 
+def claims(found: dict[str, Any]) -> Iterator[Claim]:
+    """What is said of them."""
+    rows = found["commands"]
+    training, most = rows["train"]["peak"], max(row["peak"] for name, row in rows.items() if name != "train")
+    name = "highest resident memory of `orders`, `evaluate` and `backtest`, beside training"
+    measured_, wanted = f"{most / 1e6:,.0f} MB", f"≤ {training / 1e6:,.0f} MB"
+    yield Claim("trading", "peak", name, measured_, wanted, reached=not failures(found))
+
+
 def show(found: dict[str, Any]) -> None:
     """Print what was measured."""
     rows = found["commands"]
@@ -101,7 +112,7 @@ def main() -> int:
         print(json.dumps(in_process(json.loads(options.in_process))))
         return 0
     found = measured({"commands": lambda: bench(options.size, options.updates)}, ["commands"])
-    return told(found, show, failures, as_json=options.json)
+    return told(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

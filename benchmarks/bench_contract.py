@@ -18,12 +18,13 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from claims import Claim
 from contract_runs import count_contract_, recipes, trained, windows_config, without_contract_
 from fresh import run_fresh
 from parts import measured, told
@@ -42,9 +43,8 @@ def in_process(part: str, argument: str) -> dict[str, Any]:
     """What a fresh process does."""
     if part == "plan":
         whole = erl_run.compose(config_of(argument))
-        held = nbytes(whole.trainer.run)
-        same = whole.plan.owners == held
-        return {"planned": whole.plan.total_bytes, "held": sum(held.values()), "same_owners": same}
+        held, planned = nbytes(whole.trainer.run), {**whole.plan.owners, **whole.plan.mapped}
+        return {"planned": sum(planned.values()), "held": sum(held.values()), "same_owners": planned == held}
     with tempfile.TemporaryDirectory(prefix="flatwater-contract-") as name:
         folder = Path(name) / "run"
         if part == "cost":
@@ -133,6 +133,24 @@ def failures(found: dict[str, Any]) -> list[str]:
     return wrong
 
 
+def claims(found: dict[str, Any]) -> Iterator[Claim]:
+    """What is said of each part."""
+    if sizes := found.get("plan"):
+        apart = " / ".join(str(part["planned"] - part["held"]) for part in sizes.values())
+        name = f"bytes of a run's state that are planned and not held, at {', '.join(sizes)}"
+        yield Claim("platform", "plan", name, apart, "0", all(part["same_owners"] for part in sizes.values()))
+    if part := found.get("explained"):
+        worst, name = part["worst"], f"resident memory that has an owner, the worst of {EXPLAINED_ROUNDS} generations"
+        yield Claim("platform", "explained", name, f"{worst:.1%}", f"≥ {EXPLAINED:.0%}", worst >= EXPLAINED)
+    if part := found.get("cost"):
+        inside, name = part["inside"], "plan, ledger and drift, of a run's CPU seconds, counted inside"
+        note = f"In pairs of runs: {part['median']:.3f} ×."
+        yield Claim("platform", "cost", name, f"{inside:.2%}", f"≤ {COST - 1:.0%}", inside <= COST - 1, note=note)
+    if runs := found.get("flat"):
+        accused = sum(map(bool, runs.values()))
+        yield Claim("platform", "flat", "flat runs with a finding", f"{accused} of {len(runs)}", "0", accused == 0)
+
+
 def show(found: dict[str, Any]) -> None:
     """Print what was measured."""
     for size, part in found.get("plan", {}).items():
@@ -177,7 +195,7 @@ def main() -> int:
         "windows": bench_windows,
     }
     found = measured(parts, options.parts)
-    return told(found, show, failures, as_json=options.json)
+    return told(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

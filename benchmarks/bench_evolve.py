@@ -17,13 +17,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
+from claims import Claim, record_claims
 
 try:
     import stable_baselines3
@@ -218,6 +219,7 @@ def main() -> None:
     if given.alone:
         print(json.dumps(play(given.players[0], given.env, given.seeds[0], given.seconds, settings)))
         return
+    means: dict[str, list[float]] = {player: [] for player in given.players}
     for player in given.players:
         for seed in given.seeds:
             command = [sys.executable, __file__, given.env, "--alone", "--players", player, "--seeds", str(seed)]
@@ -225,6 +227,7 @@ def main() -> None:
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
             found = json.loads(done.stdout.splitlines()[-1])
             paid = np.array(found.pop("returns"))
+            means[player].append(float(paid.mean()))
             each = 1e3 * found["cpu"] / found["updates"]
             print(
                 f"{player:14} seed {seed}: return {paid.mean():9.1f} (dev {paid.std():7.1f}, worst {paid.min():9.1f}) "
@@ -232,6 +235,19 @@ def main() -> None:
                 f"of single members, {each:.2f} CPU ms each",
                 flush=True,
             )
+    record_claims(claims(given.env, given.seconds, means))
+
+
+def claims(env: str, seconds: float, means: Mapping[str, list[float]]) -> Iterator[Claim]:
+    """Ours beside the best of the others with the same algorithm."""
+    scores = {player: float(np.mean(each)) for player, each in means.items()}
+    for ours in (player for player in scores if player.startswith("flatwater-")):
+        algorithm = ours.removeprefix("flatwater-")
+        others = {player: score for player, score in scores.items() if player != ours and player.endswith(algorithm)}
+        best = max(others, key=lambda player: others[player], default="")
+        name = f"{algorithm.upper()} in {env}, return after {seconds:g} CPU seconds, {len(means[ours])} seeds"
+        rival, ahead = (f"{others[best]:,.1f} ({best})", scores[ours] > others[best]) if best else ("", None)
+        yield Claim("platform", f"{env}.{algorithm}", name, f"{scores[ours]:,.1f}", "ahead", ahead, rival)
 
 
 if __name__ == "__main__":

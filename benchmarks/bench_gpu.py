@@ -28,6 +28,7 @@ from hashlib import sha256
 from typing import Any
 
 import torch
+from claims import Claim, record_claims
 from sizes import Silent, config_of
 
 from flatwater.recipes.erl.run import ErlRun, compose
@@ -200,6 +201,9 @@ def main() -> int:
         print("This machine has no CUDA device that torch can use: nothing was measured.")
         return 0
     found, good = answers(options, device)
+    waiting, phases_ = sum(bool(row.get("waits")) for row in found["phases"]), len(found["phases"])
+    name = f"phases that wait for the device ({found['device']})"
+    record_claims([Claim("platform", "waits", name, f"{waiting} of {phases_}", "0", waiting == 0)])
     if options.json:
         print(json.dumps(found, indent=1))
         return 0 if good else 1

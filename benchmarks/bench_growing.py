@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from claims import Claim, record_claims
+
 MARGIN, POINT, CPU_SECONDS = 0.3, 0.01, 230
 FLATWATER = [sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())"]
 KINDS = ("capable", "impaired")
@@ -79,6 +81,13 @@ def main() -> int:
             print(f"seed {seed}: return {returns}; accuracy {capable}, {impaired}; {spent}", flush=True)
     if options.json:
         print(json.dumps(found, indent=1))
+    paid = [measured["returns"]["policy"] for measured in found.values()]
+    rules = [[each["returns"][rule] for each in found.values()] for rule in ("wait", "random", "heuristic")]
+    best = max(map(sum, rules)) / len(found)
+    name = f"return of a policy that grows networks, {'held-out' if options.holdout else 'judged'} episodes, each seed"
+    right = all(learned(each) for each in found.values())
+    rival, listed = f"{best:.2f} (best simple rule)", ", ".join(f"{each:.2f}" for each in paid)
+    record_claims([Claim("platform", "return", name, listed, f"rules + {MARGIN}", right, rival)])
     limit = CPU_SECONDS if options.rounds is None else float("inf")
     return 0 if all(learned(measured) and measured["cpu_seconds"] <= limit for measured in found.values()) else 1
 

@@ -18,10 +18,11 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from claims import Claim
 from fresh import run_fresh
 from looped_hosts import LoopedHost
 from parts import measured, told
@@ -197,6 +198,20 @@ def failures(found: dict[str, Any]) -> list[str]:
     return wrong
 
 
+def claims(found: dict[str, Any]) -> Iterator[Claim]:
+    """What is said of each part."""
+    for kind, part in found.get("speed", {}).items():
+        name = f"{HOSTS} growing networks ({kind}) in one arena: times as fast as one by one"
+        right = part["ratio"] >= part["claim"] and part["apart"] <= APART
+        yield Claim("platform", kind, name, f"{part['ratio']:.2f}", f"≥ {part['claim']}", right)
+    if sizes := found.get("memory"):
+        grown = {way: part["grown"] / 1e6 for way, part in sizes["1.2M"].items()}
+        name = f"growth of resident memory, batches {FROM} to {BATCHES}, networks pooled"
+        wanted = f"≤ {GROWTH / 1e6:.0f} MB"
+        right, rival = grown["pooled"] <= GROWTH / 1e6, f"{grown['fresh']:.1f} MB (new networks each time)"
+        yield Claim("platform", "memory", name, f"{grown['pooled']:.1f} MB", wanted, right, rival)
+
+
 def show(found: dict[str, Any]) -> None:
     """Print what was measured."""
     for kind, part in found.get("speed", {}).items():
@@ -232,7 +247,7 @@ def main() -> int:
         },
     }
     found = measured(parts, options.parts)
-    return told(found, show, failures, as_json=options.json)
+    return told(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import torch
+from claims import Claim, record_claims
 from torch import Tensor
 
 from flatwater.checkpoints.config import CheckpointConfig
@@ -156,7 +157,7 @@ def main() -> int:
     options = parser.parse_args()
 
     torch.set_num_threads(1)
-    failed = 0
+    failed, lost = 0, dict[str, int]()
     print(f"{options.tries} tries each, {options.megabytes:g} MiB, killed at a random moment while saving")
     print(f"{'saver':<12}" + "".join(f"{name:>12}" for name in (*OUTCOMES, "stale files")))
     for saver in SAVERS:
@@ -165,7 +166,17 @@ def main() -> int:
             counts = [outcomes[name] for name in OUTCOMES]
             print(f"{saver.name:<12}" + "".join(f"{count:>12}" for count in (*counts, stale)), flush=True)
             failed += sum(counts) if saver.name == "flatwater" else 0
+            lost[saver.name] = sum(counts)
+    record_claims(claims(lost, options.tries))
     return 1 if failed else 0
+
+
+def claims(lost: dict[str, int], tries: int) -> Iterator[Claim]:
+    """Ours beside the other saver."""
+    if "flatwater" in lost:
+        rival = ", ".join(f"{count} ({name})" for name, count in lost.items() if name != "flatwater")
+        name, count = "killed while saving: checkpoints that cannot be loaded, are torn or lost", lost["flatwater"]
+        yield Claim("platform", "unloadable", name, f"{count} of {tries}", "0", count == 0, rival)
 
 
 if __name__ == "__main__":

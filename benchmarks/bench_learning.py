@@ -13,11 +13,13 @@ no signal, or costs take it, there is nothing to have a share of, and returns ar
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from claims import Claim, record_claims
 from sizes import Silent
 
 from flatwater.envs.trading.baselines import play_random_
@@ -173,8 +175,23 @@ def main() -> None:
             rows.append({"market": market} | row)
             if not options.json:
                 print(line(market, row), flush=True)
+    record_claims(claims(rows, options.algorithm))
     if options.json:
         print(json.dumps(rows, indent=1))
+
+
+def claims(rows: list[dict[str, Any]], algorithm: str) -> Iterator[Claim]:
+    """What each market's champions earn, beside the best of the simple rules."""
+    for market in dict.fromkeys(row["market"] for row in rows):
+        of = [row for row in rows if row["market"] == market]
+        whole = 1.0 if market in NOTHING else sum(row["oracle"] for row in of)
+        shares = {name: sum(row[name] for row in of) / (whole if market not in NOTHING else len(of)) for name in SHARES}
+        best = max(SHARES[2:], key=lambda name: shares[name])
+        what = "mean return" if market in NOTHING else "share of the oracle's return"
+        name = f"market `{market}`, {algorithm}, {len(of)} seeds, holdout: {what}"
+        rival = f"{shares[best]:.2f} ({best})"
+        key = market if algorithm == "hindsight" else f"{market}.{algorithm}"
+        yield Claim("trading", key, name, f"{shares['champion']:.2f}", rival=rival)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ import gymnasium
 import numpy as np
 import torch
 from bench_learning import MARKETS, config_of, episode_starts, judge, play_scores, simulator
+from claims import Claim, record_claims
 from sizes import Silent
 from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -331,8 +333,20 @@ def main() -> None:
             if not options.json:
                 shares = "".join(f"{row[name] / row['oracle']:>11.2f}" for name in COLUMNS)
                 print(f"{market:<11}{seed:>5}{shares}{row['cpu_seconds']:>7.0f}", flush=True)
+    record_claims(claims(rows))
     if options.json:
         print(json.dumps(rows, indent=1))
+
+
+def claims(rows: list[dict[str, Any]]) -> Iterator[Claim]:
+    """Our champion beside the best of the library's agents and boosting, in the same CPU seconds."""
+    for market in dict.fromkeys(row["market"] for row in rows):
+        of = [row for row in rows if row["market"] == market]
+        shares = {name: sum(row[name] for row in of) / sum(row["oracle"] for row in of) for name in COLUMNS}
+        best = max(("boosting", *ENVS), key=lambda name: shares[name])
+        name = f"market `{market}`, {len(of)} seeds, same CPU seconds: share of the oracle's return"
+        ours, rival = shares["champion"], f"{shares[best]:.2f} ({best})"
+        yield Claim("trading", market, name, f"{ours:.2f}", "ahead", ours > shares[best], rival)
 
 
 if __name__ == "__main__":

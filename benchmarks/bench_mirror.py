@@ -26,11 +26,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from claims import Claim
 from fresh import run_fresh
 from mirror_runs import STORE, brought_back, growth, killed_again_and_again, run_beside, slowed, use
 from parts import measured, told
@@ -148,6 +149,23 @@ def failures(found: dict[str, Any]) -> list[str]:
     return wrong
 
 
+def claims(found: dict[str, Any]) -> Iterator[Claim]:
+    """What is said of each part."""
+    if part := found.get("faulty"):
+        name = "checkpoints lost at a store that refuses 30 % of all requests and cuts 20 % of all connections"
+        yield Claim("platform", "lost", name, f"{part['lost']}", "0", part["lost"] == 0)
+        waited, name = median(part["waited"]), "share of its time that a run waits for its mirror while it trains"
+        yield Claim("platform", "waited", name, f"{waited:.2%}", f"≤ {COST - 1:.0%}", waited <= COST - 1)
+    if part := found.get("slowed"):
+        ratio = median(part["ratios"])
+        name = "computing beside a mirror that sends without a pause, over computing alone"
+        yield Claim("platform", "slowed", name, f"{ratio:.3f} ×", f"≤ {COST} ×", ratio <= COST)
+    if part := found.get("kills"):
+        name = "killed while it sends, gone on with from its mirror in an empty folder: whole, and bit-equal at the end"
+        right = part["valid"] == part["kills"] and part["bit_equal"]
+        yield Claim("platform", "kills", name, f"{part['valid']} of {part['kills']}", "all", right)
+
+
 def show(found: dict[str, Any]) -> None:
     """Print what was measured."""
     for kind, part in found.get("trip", {}).items():
@@ -200,7 +218,7 @@ def main() -> int:
     }
     found = measured(parts, options.parts)
     store.stop()
-    return told(found, show, failures, as_json=options.json)
+    return told(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

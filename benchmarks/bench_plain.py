@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from claims import Claim, record_claims
+
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "plain"))
 import holding
 
@@ -96,7 +98,11 @@ def main() -> None:
             )
             totals.update(found=row.found, verdict=row.verdict, owner=row.owner, line=row.line)
             cpu += row.cpu
-    for part in ("found", "verdict", "owner", "line"):
+    parts = ("found", "verdict", "owner", "line")
+    name = f"plain ways to hold things, {len(names)}: {', '.join(parts)} right"
+    listed = ", ".join(f"{totals[part]:d}" for part in parts)
+    record_claims([Claim("watch", "right", name, listed, "all", all(totals[part] == len(names) for part in parts))])
+    for part in parts:
         print(f"{part:<10} {totals[part]} of {len(names)}")
     print(f"CPU        {cpu / len(names):.2f} s of the watch in the mean, {given.seconds:g} s each")
 

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from claims import Claim, record_claims
 from fresh import peak_of, run_fresh
 from rich.console import Console
 
@@ -120,6 +121,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="flatwater-real-") as name:
         options.run = options.run or Path(name) / "run"
         found = measure(options)
+    traders = {name: row["total_return"] for name, row in found["holdout"]["traders"].items()}
+    ours, best = traders.pop("champion"), max(traders, key=lambda name: traders[name])
+    name, rival = f"holdout of {found['columns']} real shares, return", f"{traders[best]:+.1%} ({best})"
+    record_claims([Claim("trading", "holdout", name, f"{ours:+.1%}", rival=rival)])
     if options.json:
         print(json.dumps(found, indent=1))
     else:

@@ -27,6 +27,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from claims import Claim, record_claims
 
 from flatwater.cli.main import main
 from flatwater.rundir.layout import RunFolder
@@ -201,6 +202,8 @@ def measure(stops: int) -> None:
     for name, count in sent.items():
         print(f"{name:<10}{count:>6}{lost[name]:>6}")
     print(f"{stops} stops, {begun} of them after the first checkpoint, {sum(lost.values())} lost")
+    name, missed = "signals to a training run at random moments that are lost", lost.total()
+    record_claims([Claim("platform", "lost", name, f"{missed} of {stops}", "0", missed == 0)])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from claims import Claim, record_claims
 from rich.console import Console
 from rich.table import Table
 
@@ -57,6 +58,9 @@ def run() -> int:
     table.add_row(apart, str(given.trials - 1), f"{alone[1]:.1f}", f"{alone[2]:.1f}")
     Console().print(table)
     same = both[0] == alone[0]
+    name = f"a sweep of {given.trials} trials, {given.at_once} at once, against one after the other"
+    told = "the same" if same else "differs"
+    record_claims([Claim("platform", "same", name, told, "the same settings, values, best", same)])
     Console().print("the same trials, values and best" if same else "the results differ")
     return 0 if same else 1
 

@@ -27,12 +27,13 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from claims import Claim
 from fresh import run_fresh
 from listed_teaching import ListedTeaching
 from parts import measured, told
@@ -234,6 +235,25 @@ SAID = {
 }
 
 
+def claims(found: dict[str, Any]) -> Iterator[Claim]:
+    """What is said of each part."""
+    if kept := found.get("memory"):
+        grown, name = kept["resident"], "growth of resident memory over 20,000 steps of 16 taught agents"
+        wanted, right = f"≤ {RESIDENT / 1e6:.0f} MB", grown <= RESIDENT
+        yield Claim("platform", "memory", name, f"{grown / 1e6:.2f} MB", wanted, right)
+    if part := found.get("pace"):
+        ratio, name = part["ratio"], "pace of teaching, last over first tenth of 240 rounds"
+        yield Claim("platform", "pace", name, f"{ratio:.3f}", f"≥ {EVEN}", ratio >= EVEN)
+    if part := found.get("loop"):
+        name, rival = "agent steps per CPU second of teaching", f"{part['lists']:,.0f} (the same with lists)"
+        yield Claim("platform", "loop", name, f"{part['block']:,.0f}", rival=rival)
+    if runs := found.get("learning"):
+        shares = [run["of_teacher"] for run in runs.values()]
+        name = "a taught student's return, of its teacher's, each seed"
+        listed, right = ", ".join(f"{share:.0%}" for share in shares), min(shares) >= OF_TEACHER
+        yield Claim("platform", "learning", name, listed, f"≥ {OF_TEACHER:.0%}", right)
+
+
 def show(found: dict[str, Any]) -> None:
     """Print what was measured."""
     for part, said in SAID.items():
@@ -267,7 +287,7 @@ def main() -> int:
         "learning": lambda: {seed: learning(seed) for seed in options.seeds},
     }
     found = measured(parts, options.parts)
-    return told(found, show, failures, as_json=options.json)
+    return told(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -31,14 +31,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from claims import Claim
 from fresh import run_fresh
 from parts import measured, told
-from rivals_table import RIVALS, answer, own_answer, rivals_table
+from rivals_table import RIVALS, answer, own_answer, rivals_claim, rivals_table
 
 from flatwater.memory.diagnose.garbage import Search
 from flatwater.memory.objects.census import take_census
@@ -227,6 +228,39 @@ def failures(found: dict[str, Any]) -> list[str]:
     return wrong
 
 
+def claims(found: dict[str, Any]) -> Iterator[Claim]:
+    """What is said of each part."""
+    yield from claims_of_cost(found)
+    if rows := found.get("zoo"):
+        right = sum(bool(row["right"]) for row in rows.values())
+        name = "programs made to leak, or to be flat, told right"
+        yield Claim("watch", "zoo", name, f"{right} of {len(rows)}", "all", right == len(rows))
+    if rows := found.get("rivals"):
+        yield rivals_claim(rows)
+
+
+def claims_of_cost(found: dict[str, Any]) -> Iterator[Claim]:
+    """What a watch costs."""
+    if rows := found.get("overhead"):
+        ratios = {name: row["median"] for name, row in rows.items()}
+        name = f"CPU seconds of flat programs, watched over alone: {', '.join(rows)}"
+        listed, right = ", ".join(f"{ratio:.2f}" for ratio in ratios.values()), max(ratios.values()) <= OVERHEAD
+        yield Claim("watch", "overhead", name, listed, f"≤ {OVERHEAD}", right)
+    if rows := found.get("steps"):
+        (_, ratio, _), (_, more, _) = rows["hook"]["ratio"], rows["hook"]["more"]
+        name = "CPU time of steps of 8 µs, watched over alone"
+        yield Claim("watch", "steps", name, f"{ratio:.3f} (+{more:.2f} µs a step)", f"≤ {OVERHEAD}", ratio <= OVERHEAD)
+    if rows := found.get("census"):
+        cpu, pause = (max(row[what] for row in rows.values()) for what in ("cpu", "pause"))
+        name = "a look at a million objects: CPU seconds; longest pause"
+        wanted = f"≤ {CENSUS_CPU} s; {CENSUS_PAUSE * 1e3:.0f} ms"
+        right = cpu <= CENSUS_CPU and pause <= CENSUS_PAUSE
+        yield Claim("watch", "census", name, f"{cpu:.2f} s; {pause * 1e3:.0f} ms", wanted, right)
+    if row := found.get("holes"):
+        share, name = row["share"], "share of the CPU that a watch takes in a heap with 600,000 holes"
+        yield Claim("watch", "holes", name, f"{share:.1%}", f"≤ {HOLES_CPU:.0%}", share <= HOLES_CPU)
+
+
 def show(found: dict[str, Any]) -> None:
     """Print what was measured."""
     for name, row in found.get("overhead", {}).items():
@@ -276,7 +310,7 @@ def main() -> int:
         "rivals": lambda: bench_rivals([name for name in options.only if name in ZOO["GROWING"]]),
     }
     found = measured(parts, options.parts)
-    return told(found, show, failures, as_json=options.json)
+    return told(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

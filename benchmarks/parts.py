@@ -3,8 +3,10 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+from claims import Claim, record_claims
 
 Found = dict[str, Any]
 """Part -> its numbers."""
@@ -20,9 +22,15 @@ def measured(parts: Mapping[str, Callable[[], Any]], wanted: Sequence[str]) -> F
 
 
 def told(
-    found: Found, show: Callable[[Found], None], failures: Callable[[Found], Sequence[str]], *, as_json: bool
+    found: Found,
+    show: Callable[[Found], None],
+    failures: Callable[[Found], Sequence[str]],
+    claims: Callable[[Found], Iterable[Claim]],
+    *,
+    as_json: bool,
 ) -> int:
     """Print what was found and, on stderr, which claims do not hold. Returns the exit code: 1 if there are any."""
+    record_claims(claims(found))
     if as_json:
         print(json.dumps(found, indent=1))
     else:

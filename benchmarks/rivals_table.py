@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from claims import Claim
+
 ZOO = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "zoo" / "expected.py"))
 RIVALS = ("memray", "tracemalloc", "objgraph", "pympler")
 ANSWERS = ("found", "owner", "line", "verdict")
@@ -61,6 +63,16 @@ def rivals_table(found: dict[str, Any]) -> list[str]:
         lines.append(f"| **{part}** | " + " | ".join(right) + " |")
     costs = [median(row[tool]["cpu_ratio"] for row in found.values()) for tool in tools]
     return [*lines, "| **CPU, median** | " + " | ".join(f"×{cost:.2f}" for cost in costs) + " |"]
+
+
+def rivals_claim(found: dict[str, Any]) -> Claim:
+    """Lines that are right, beside the best of the others."""
+    asked = [row for row in found.values() if row["flatwater"]["line"] is not None]
+    right = {tool: sum(row[tool]["line"] for row in asked) for tool in ("flatwater", *RIVALS)}
+    best = max(RIVALS, key=lambda tool: right[tool])
+    name = "small programs that leak: the line that makes it is put first"
+    rival = f"{right[best]} of {len(asked)} ({best})"
+    return Claim("watch", "rivals", name, f"{right['flatwater']} of {len(asked)}", "all", rival=rival)
 
 
 def _letters(row: dict[str, Any]) -> str:

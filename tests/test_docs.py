@@ -154,7 +154,7 @@ def test_every_file_of_a_run_is_explained(run: RunFolder) -> None:
 
 def test_links_lead_somewhere() -> None:
     broken = []
-    for page in PAGES:
+    for page in [*PAGES, *(ROOT / "benchmarks").rglob("*.md")]:
         for target in LINK.findall(FENCED.sub("", page.read_text())):
             path, _, fragment = target.partition("#")
             if "://" in target:

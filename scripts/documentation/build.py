@@ -20,8 +20,16 @@ from sphinx.cmd.build import build_main
 READ = ROOT / "build" / "pages"
 SECTION = re.compile(r"^## (.*)$", re.MULTILINE)
 ITEM = re.compile(r"^- \[([^\]]*)\]\(([^)#]+)\)", re.MULTILINE)
-WRITTEN_HERE = ("adr/index.md", "commands/index.md", "api/index.md")
+WRITTEN_HERE = ("adr/index.md", "notes/index.md", "commands/index.md", "api/index.md")
 """Pages that are made for the site, and have a list of pages below them."""
+LISTED = {
+    "adr": (
+        "Decisions",
+        "What was decided, why, what it costs, and when to think again, in the order of the decisions.",
+    ),
+    "notes": ("Lab notes", "What was measured, how, when, and what else was tried, as it was written then."),
+}
+"""Folder of pages -> heading of the page that lists them, and a sentence."""
 REFERENCE = """\
 - [Commands](commands/index.md): every option
 - [API](api/index.md): every public name
@@ -34,7 +42,7 @@ def assemble() -> Site:
     site = Site()
     collect_(site)
     site.pages |= command_reference.pages() | api_reference.pages(ROOT / "src" / "flatwater")
-    site.pages["adr/index.md"] = decisions(site)
+    site.pages |= {f"{folder}/index.md": contents(site, folder, *head) for folder, head in LISTED.items()}
     for name in WRITTEN_HERE:
         folder = name.removesuffix("index.md")
         below = [page for page in site.pages if page.startswith(folder) and page != name]
@@ -43,12 +51,12 @@ def assemble() -> Site:
     return site
 
 
-def decisions(site: Site) -> str:
-    """The list of the architecture decision records."""
-    records = [name for name in site.pages if re.match(r"adr/\d", name)]
-    rows = [f"- [{title(site.pages[name])}]({name.removeprefix('adr/')})" for name in records]
-    head = "What was decided, why, what it costs, and when to think again. A page each, in the order of the decisions."
-    return "\n".join(("# Decisions", "", head, "", *rows, ""))
+def contents(site: Site, folder: str, heading: str, said: str) -> str:
+    """The list of the pages of a folder."""
+    rows = [
+        f"- [{title(page)}]({Path(name).name})" for name, page in site.pages.items() if name.startswith(f"{folder}/")
+    ]
+    return "\n".join((f"# {heading}", "", said, "", *rows, ""))
 
 
 def navigation(site: Site) -> str:

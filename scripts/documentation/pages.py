@@ -18,6 +18,7 @@ NOTEBOOK = ".ipynb"
 MOVED = {
     "README.md": "index.md",
     "docs/adr": "adr/index.md",
+    "benchmarks/notes": "notes/index.md",
     "ARCHITECTURE.md": "project/architecture.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
@@ -25,6 +26,7 @@ MOVED = {
     "benchmarks/RESULTS.md": "project/results.md",
 }
 """File or folder of the repository -> page of the site. Those in docs/ are found below the same name."""
+NOTES = "benchmarks/notes"
 LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown", ".json": "json"}
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
 DOCTEST = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
@@ -55,12 +57,13 @@ def written(root: Path) -> Iterator[Path]:
     yield from (path for path in sorted((root / "docs").rglob("*.md")) if path.name != "README.md")
     yield from sorted((root / "docs").rglob(f"*{NOTEBOOK}"))
     yield from (root / name for name in MOVED if name.endswith(".md") and name != "README.md")
+    yield from sorted((root / NOTES).glob("*.md"))
 
 
 def place(name: str) -> str:
     """The page of the site on which a page of the repository stands."""
     page = name.removesuffix(NOTEBOOK) + ".md" if name.endswith(NOTEBOOK) else name
-    return MOVED.get(page, page.removeprefix("docs/"))
+    return MOVED.get(page, page.removeprefix("docs/").removeprefix("benchmarks/"))
 
 
 def rewritten_(site: Site, name: str, text: str) -> str:
@@ -93,7 +96,7 @@ def target_(site: Site, name: str, target: str) -> str:
     if not there.exists():
         raise ValueError(f"{name}: {target} leads nowhere")
     known = linked in MOVED or (
-        linked.startswith("docs/") and (there.suffix in {".md", NOTEBOOK} or "pictures" in there.parts)
+        linked.startswith(("docs/", f"{NOTES}/")) and (there.suffix in {".md", NOTEBOOK} or "pictures" in there.parts)
     )
     if not known and there.is_dir():
         raise ValueError(f"{name}: {target} is a folder; link to a file in it")
