@@ -498,6 +498,43 @@ def test_a_linked_list_is_one_holding(load: Load) -> None:
     assert owner.bytes_grown == pytest.approx(200 * 1081, rel=0.1)
 
 
+SLOW = pytest.mark.slow
+DEEP = {
+    "lists": ("chain = [chain]", 300_000),
+    "dicts": ("chain = {each: chain}", 100_000),
+    "nodes": ("chain = Node(chain)", 1_000_000),
+}
+"""What makes a chain one longer, and how long it is."""
+
+
+@pytest.mark.parametrize("shape", ["dicts", pytest.param("lists", marks=SLOW), pytest.param("nodes", marks=SLOW)])
+def test_a_chain_of_any_depth_grows_and_costs_no_more_than_other_objects(load: Load, shape: str) -> None:
+    """No call goes deeper with it, a path has a few hops, and a census ends at its number of objects."""
+    longer, length = DEEP[shape]
+    program = load(f"""
+        class Node:
+            __slots__ = ("next",)
+            def __init__(self, next):
+                self.next = next
+        def turn(times, chain):
+            for each in range(times):
+                {longer}
+            return chain
+        chain = turn({length}, None)
+    """)
+    census = take_census(ROOTS)
+    assert census.visited <= 200_000
+    assert census.truncated == (length > 200_000)
+    ways = [path for path in census.holdings if path.startswith("train.")]
+    assert 0 < len(ways) <= 20
+    assert max(path.count("[") + path.count(".") for path in ways) <= 20
+    program.chain = program.turn(2000, None)
+    before = take_census(ROOTS).forget()
+    program.chain = program.turn(length // 10, program.chain)
+    foremost = max(find_owners(before, take_census(ROOTS)), key=lambda owner: owner.bytes_grown)
+    assert foremost.path.startswith("train.chain")
+
+
 def test_a_flat_program_has_no_owners(load: Load) -> None:
     """Work that ends where it began: buffers overwritten, a full deque, a model that trains, a result replaced."""
     program = load("""
