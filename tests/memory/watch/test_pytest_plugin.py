@@ -300,21 +300,22 @@ def test_as_installed_on_xdist_workers_in_any_order(told: dict[str, str], tmp_pa
     assert {test for test, message in there.items() if message} == {test for test in there if told[test]}
 
 
-def test_loading_it_takes_milliseconds() -> None:
-    """Every test run of an environment with flatwater loads it."""
+def test_loading_it_imports_little() -> None:
+    """Every test run of an environment with flatwater loads it: 1.5 ms."""
     program = """
-import sys, time, pytest
-before, began = set(sys.modules), time.perf_counter()
+import sys, pytest
+before = set(sys.modules)
 import flatwater.memory.watch.pytest_plugin
-print(time.perf_counter() - began, *sorted(set(sys.modules) - before))
+print(*sorted(set(sys.modules) - before))
 """
-    runs = [
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(3)
-    ]
-    seconds, *loaded = min((run.stdout.split() for run in runs), key=lambda words: float(words[0]))
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     memory = ["memory", "memory.watch", "memory.watch.freed", "memory.watch.pytest_plugin"]
-    assert loaded == ["flatwater", "flatwater.errors", *(f"flatwater.{name}" for name in memory), "flatwater.printable"]
-    assert float(seconds) < 0.02  # 1.5 ms on a quiet machine
+    assert ran.stdout.split() == [
+        "flatwater",
+        "flatwater.errors",
+        *(f"flatwater.{name}" for name in memory),
+        "flatwater.printable",
+    ]
 
 
 CROWDED = """

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from flatwater.memory.probes.bound import end_process, fork, monotonic, read_file, read_to_end, system
 from flatwater.memory.probes.proc import cpu_seconds_of
+from flatwater.memory.probes.unwarned import hear_again
 
 LONGEST = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
@@ -182,6 +183,7 @@ def _forked() -> int:
     finally:
         with suppress(ValueError):  # a hook of the program may have cleared the list
             filters.remove(_UNHEARD)
+        hear_again()
 
 
 def _forked_at_the_end() -> int:

@@ -12,7 +12,9 @@ _PARENT, _EXIT_SIGNAL = 1, 35
 _NONE = "0"
 """... and no signal, ..."""
 _USER_TICKS, _FOREIGN_TICKS = 11, 15
-"""... and from where to where the ticks of CPU time, utime, stime, cutime and cstime."""
+"""... and from where to where the ticks of CPU time, utime, stime, cutime and cstime, ..."""
+_THREADS = 17
+"""... and how many threads there are."""
 
 
 def counters_of(path: str) -> dict[str, int]:
@@ -72,6 +74,11 @@ def switches_of(pid: int) -> int | None:
     except (OSError, KeyError):  # it has ended; or a system that only looks like Linux
         return None
     return own + forced if lines["State"].split()[0] == "S" else None
+
+
+def threads_here() -> int:
+    """Threads of this process, also those that Python has not started."""
+    return int(_status(process_id())[_THREADS])
 
 
 def sleeps(pid: int) -> bool:

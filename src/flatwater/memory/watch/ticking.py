@@ -12,6 +12,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from flatwater.memory.probes.bound import monotonic, process_id, sleep
 from flatwater.memory.probes.proc import switches_of
 from flatwater.memory.probes.untraced import hidden
+from flatwater.memory.probes.unwarned import beside_program, hear_later, spare_warnings
 from flatwater.memory.watch.boundaries import TICK_SECONDS
 from flatwater.memory.watch.guard import Guard
 
@@ -45,6 +46,7 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: 
 
     def pass_() -> None:
         nonlocal needed
+        hear_later()
         # The documented way to see the frames of the main thread from any other.
         needed = max(1, give_way() if _busy(sys._current_frames().get(main)) else step(passed))  # noqa: SLF001
 
@@ -70,7 +72,10 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: 
             # thread has it (`bench_watch.py --parts steps`).
             sleep(passed * TICK_SECONDS)
 
-    _thread.start_new_thread(Guard().run, (run,))  # what the program has replaced ends it without a word
+    spare_warnings(lambda work: Guard().run(work))
+    _thread.start_new_thread(
+        Guard().run, (beside_program(run),)
+    )  # what the program has replaced ends it without a word
 
 
 class _Sleeper:
