@@ -43,12 +43,13 @@ def beside_program(work: Callable[[], object]) -> Callable[[], None]:
 def spare_warnings(run: Callable[[Callable[[], object]], object]) -> None:
     """From now on, let no fork warn of threads of the watch alone; `run` calls what may not raise."""
     global _hooked  # noqa: PLW0603  (hooks at forks stay for the life of the process)
-    if _hooked or sys.version_info < (3, 12):
+    version = tuple(sys.version_info)
+    if _hooked or version < (3, 12):
         return
     _hooked = True
     end = hidden(lambda: run(hear_again))
     os.register_at_fork(before=hidden(lambda: run(_hear_nothing)), after_in_child=end)
-    if sys.version_info < (3, 13):  # later ones warn after their hooks
+    if version < (3, 13):  # later ones warn after their hooks
         os.register_at_fork(after_in_parent=end)
 
 
