@@ -38,6 +38,12 @@ def of_items(*path: str) -> Callable[[], Any]:
     return make
 
 
+def _base() -> Any:
+    base = sqlite3.connect(":memory:")
+    base.close()  # else Python 3.13 warns when it is gone
+    return base
+
+
 def _pool() -> Any:
     pool = multiprocessing.pool.ThreadPool(1)
     pool.terminate()
@@ -84,7 +90,7 @@ LIVE: dict[str, Callable[[], Any]] = {
     "[builtins.BaseException]": lambda: KeyError("x"),
     "[_thread.lock]": threading.Lock,
     "[ssl.SSLContext]": lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-    "[sqlite3.Connection]": lambda: sqlite3.connect(":memory:"),
+    "[sqlite3.Connection]": _base,
     "[xml.etree.ElementTree.Element]": lambda: ET.Element("a"),
     "unittest.mock.NonCallableMock.*": lambda: library("unittest.mock").Mock(),
     "torch.optim.optimizer.Optimizer.state": _optimizer,

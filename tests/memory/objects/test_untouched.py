@@ -321,7 +321,7 @@ def dig(before: Census, tracer: Tracer, targets: list[Any]) -> Census:
 
 
 AWKWARD = {
-    "sqlite": "import sqlite3\nHELD = [sqlite3.connect(':memory:')]",
+    "sqlite": "import sqlite3\nHELD = [sqlite3.connect(':memory:')]\nHELD[0].close()",
     "cache of a partial": "from functools import lru_cache, partial\nHELD = lru_cache(partial(int))\nHELD('11')",
     "cache of an object": """
         from functools import lru_cache

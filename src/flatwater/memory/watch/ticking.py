@@ -20,6 +20,7 @@ IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<froze
 """Where the interpreter itself is at work: it loads modules, is not ready yet, or looks what the script is."""
 RESTED = 0.5
 """Seconds of sleep without a break after which the main thread is taken to wait for another thread."""
+_request = ctypes.pythonapi.Py_AddPendingCall
 
 
 def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: Callable[[], int] = lambda: 1) -> None:
@@ -54,7 +55,6 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: 
     # raises is lost; this function of Python's own asks an object for its truth, and hands on what that raises.
     asked = type("Asked", (), {"__bool__": staticmethod(hidden(call))})()
     ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
-    request = ctypes.pythonapi.Py_AddPendingCall
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
 
     def run() -> None:
@@ -65,17 +65,20 @@ def tick(guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: 
             if not waiting.acquire(blocking=False):
                 if sleeper.rests():
                     guard.run(pass_)
-            elif request(ask, ctypes.py_object(asked)):
+            elif _request(ask, ctypes.py_object(asked)):
                 waiting.release()  # the queue is full
             passed = needed
             # Waking up is what costs: a program that often gives the interpreter's lock away fights over it until this
             # thread has it (`bench_watch.py --parts steps`).
             sleep(passed * TICK_SECONDS)
 
+    _begin(run)
+
+
+def _begin(run: Callable[[], None]) -> None:
+    """In a thread of the watch's own; what the program has replaced ends it without a word."""
     spare_warnings(lambda work: Guard().run(work))
-    _thread.start_new_thread(
-        Guard().run, (beside_program(run),)
-    )  # what the program has replaced ends it without a word
+    _thread.start_new_thread(Guard().run, (beside_program(run),))
 
 
 class _Sleeper:
