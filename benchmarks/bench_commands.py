@@ -4,8 +4,8 @@
 
 A run is trained for one round on a synthetic market of that size (of `sizes.py`; FULL is 669 columns, 3,781 days and a
 window of 504), with few updates, as each is like the others. Then `orders`, `evaluate`, `evaluate --holdout` (what a
-study plays on its test days) and `backtest` use it, each in a process of its own. Exits with 1 where a peak is above
-the command's own plan, or above training's.
+study plays on its test days), `backtest` and `export` use it, each in a process of its own. Exits with 1 where a peak
+is above the command's own plan, or above training's.
 """
 
 import argparse
@@ -26,11 +26,14 @@ from sizes import INVESTABLE_OF_FULL, SIZES
 
 from flatwater.cli.main import main as flatwater
 
+WRITTEN = "champion.safetensors"
+"""Beside the run."""
 COMMANDS = {
     "orders": ["orders"],
     "evaluate": ["evaluate"],
     "study's test": ["evaluate", "--holdout"],
     "backtest": ["backtest", "--force"],
+    "export": ["export", "--to", WRITTEN],
 }
 
 
@@ -65,11 +68,19 @@ def bench(size: str, updates: int) -> dict[str, Any]:
         training = run_fresh(__file__, ["--in-process", json.dumps(words)])
         training["plan"] = json.loads((Path(run) / "plan.json").read_text())["needed_bytes"]
         found = {"train": training}
+        say("train", training)
         for command, asked in COMMANDS.items():
-            words = [asked[0], run, *asked[1:]]
+            beside = [str(Path(name) / word) if word == WRITTEN else word for word in asked[1:]]
+            words = [asked[0], run, *beside]
             planned = plan_of([word for word in words if word != "--force"])
             found[command] = run_fresh(__file__, ["--in-process", json.dumps(words)]) | {"plan": planned}
+            say(command, found[command])
     return found
+
+
+def say(name: str, row: dict[str, Any]) -> None:
+    """What was measured so far, where it takes long."""
+    print(f"{name}: {row}", file=sys.stderr, flush=True)
 
 
 def failures(found: dict[str, Any]) -> list[str]:

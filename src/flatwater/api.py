@@ -246,22 +246,25 @@ def _policy_of(run: Path) -> Any:  # noqa: ANN401  (same)
     return recipe.policy(composed, folder)
 
 
-def export(run: Path | str, to: Path | str, *, trust: bool = False) -> float:
+def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str | None = None) -> float:
     """Write what a run has trained as one file that needs no run; see `flatwater export`.
 
     Args:
         run: its folder, or a .safetensors file of this function.
         to: the file; .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `load`.
         trust: as of `load`.
+        budget: memory that writing it may take, such as 2GiB. Left out: 90 % of what the machine, the container and the
+            shell allow.
 
     Returns:
         The largest difference between what was written and what was trained, relative to numbers above 1.
 
     Raises:
         FlatwaterError: the run cannot be used, the form cannot hold what it has trained, a package for it is missing,
-            the difference is above 0.00001, or the file cannot be written: nothing is written.
+            it would need more memory than it may take, the difference is above 0.00001, or the file cannot be written:
+            nothing is written.
     """
-    return write_policy(load(run, trust=trust), Path(to))
+    return write_policy(load(run, trust=trust), Path(to), budget)
 
 
 def configured(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401

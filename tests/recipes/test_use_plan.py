@@ -19,6 +19,9 @@ from flatwater.panel.splits import Days
 from flatwater.recipes.erl.backtest import play_backtest
 from flatwater.recipes.erl.score import LIBRARY_BYTES
 from flatwater.recipes.erl.use_plan import _phases_of_orders, plan_backtest, plan_orders
+from flatwater.runs.portable import LIBRARY_BYTES as LIBRARY_BYTES_OF_EXPORT
+from flatwater.runs.portable import export as write_policy
+from flatwater.runs.portable import plan_export
 
 PANEL = "synthetic:12x500:context_instruments=2"
 SETTINGS: dict[str, Any] = {
@@ -89,6 +92,29 @@ def test_from_python_as_well(run: Path, use: Callable[[Any, str | None], object]
     assert files(run) == before, "no look is logged"
     with pytest.raises(ConfigError, match="much"):
         use(trader, "much")
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt2"])
+def test_an_export_is_planned_and_refused_where_it_does_not_fit(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    file = tmp_path / f"champion{suffix}"
+    assert main(["export", str(run), "--to", str(file), "--budget", "10MiB"]) == 3
+    assert "The export would take" in capsys.readouterr().err
+    assert main(["export", str(run), "--to", str(file), "--plan"]) == 0
+    assert "what the export will hold" in capsys.readouterr().out
+    with pytest.raises(MemoryLimitError, match=r"10\.00 MiB are allowed"):
+        fw.export(run, file, budget="10MiB")
+    assert list(tmp_path.iterdir()) == []
+    assert fw.export(run, file) < 1e-5
+
+
+def test_what_an_export_allocates_stays_within_its_plan(run: Path, tmp_path: Path) -> None:
+    trader = fw.load(run)
+    plan = plan_export(trader.portable(), ".safetensors", None)
+    write_policy(trader, tmp_path / "first.safetensors")
+    tensors = peak_bytes(lambda: write_policy(trader, tmp_path / "champion.safetensors"))
+    assert tensors <= plan.total_bytes + plan.transient_bytes - LIBRARY_BYTES_OF_EXPORT[".safetensors"]
 
 
 def test_what_was_tried_out_is_tried_once_for_a_size(run: Path) -> None:

@@ -147,7 +147,7 @@ class BacktestCommand(OfSomebody, Bounded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(OfSomebody):
+class Export(OfSomebody, Bounded):
     """Write the trained policy of a run as one file: a program for torch or for ONNX, or its weights.
 
     The file has the network, the scales of its observations, the bounds of its actions, and a text that describes
@@ -159,12 +159,17 @@ class Export(OfSomebody):
     to: Path
     """The file to write: .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `flatwater.load`
     and other programs that read weights."""
+    json: bool = False
+    """Print the plan, or the file and the difference, as JSON."""
 
     def __call__(self) -> int:
         """Load, export, compare."""
-        from flatwater.api import export
+        import json
+
+        from flatwater.api import export, load
+        from flatwater.cli.plan import print_plan
         from flatwater.errors import ConfigError
-        from flatwater.runs.portable import FORMS
+        from flatwater.runs.portable import FORMS, plan_export
         from flatwater.storage.output import POLICIES, check_output
         from flatwater.terminal import say, terminal
 
@@ -172,6 +177,12 @@ class Export(OfSomebody):
             raise ConfigError(f"--to {self.to}: the name must end in {' or '.join(FORMS)}. Name such a file.")
         check_output("--to", self.to, POLICIES[self.to.suffix])
         with terminal(errors=True).status("reading the run and exporting what it has trained …"):
-            difference = export(self.run, self.to)
-        say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
+            if self.plan:
+                plan = plan_export(load(self.run).portable(), self.to.suffix, self.budget)
+                return print_plan(plan, as_json=self.json)
+            difference = export(self.run, self.to, budget=self.budget)
+        if self.json:
+            print(json.dumps({"file": str(self.to), "difference": difference}))
+        else:
+            say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
         return 0

@@ -193,6 +193,7 @@ class Trader:
             },
             tensors={name: weight[0] for name, weight in views(self.weights, self.actor.layout).items()}
             | {MEAN: torch.from_numpy(self.statistics.mean), DEVIATION: torch.from_numpy(self.statistics.deviation)},
+            wide=True,
         )
 
     def _example(self, days: int) -> tuple[Tensor, ...]:
