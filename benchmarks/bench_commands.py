@@ -28,6 +28,11 @@ from flatwater.cli.main import main as flatwater
 
 WRITTEN = "champion.safetensors"
 """Beside the run."""
+PLAN_OF_EXPORT = """
+import sys, flatwater
+from flatwater.runs.portable import plan_export
+print(plan_export(flatwater.load(sys.argv[1]).portable(), ".safetensors", None).needed_bytes)
+"""
 COMMANDS = {
     "orders": ["orders"],
     "evaluate": ["evaluate"],
@@ -51,8 +56,11 @@ def in_process(words: list[str]) -> dict[str, Any]:
 
 def plan_of(words: list[str]) -> int:
     """What a command plans to hold at its highest."""
+    if words[0] == "export":  # tells its plan as a table alone
+        done = subprocess.run([sys.executable, "-c", PLAN_OF_EXPORT, words[1]], check=True, stdout=subprocess.PIPE)
+        return int(done.stdout)
     asked = [str(Path(sys.executable).with_name("flatwater")), *words, "--plan", "--json"]
-    done = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(asked, check=True, stdout=subprocess.PIPE)
     return int(json.loads(done.stdout)["needed_bytes"])
 
 

@@ -159,13 +159,9 @@ class Export(OfSomebody, Bounded):
     to: Path
     """The file to write: .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `flatwater.load`
     and other programs that read weights."""
-    json: bool = False
-    """Print the plan, or the file and the difference, as JSON."""
 
     def __call__(self) -> int:
         """Load, export, compare."""
-        import json
-
         from flatwater.api import export, load
         from flatwater.cli.plan import print_plan
         from flatwater.errors import ConfigError
@@ -179,10 +175,7 @@ class Export(OfSomebody, Bounded):
         with terminal(errors=True).status("reading the run and exporting what it has trained …"):
             if self.plan:
                 plan = plan_export(load(self.run).portable(), self.to.suffix, self.budget)
-                return print_plan(plan, as_json=self.json)
+                return print_plan(plan, as_json=False)
             difference = export(self.run, self.to, budget=self.budget)
-        if self.json:
-            print(json.dumps({"file": str(self.to), "difference": difference}))
-        else:
-            say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
+        say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
         return 0
