@@ -6,10 +6,12 @@ of the collector's: it acts in every later test.
 
 import gc
 import os
+import re
 import signal
 import sys
 from base64 import b64decode
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
@@ -22,6 +24,8 @@ from hypothesis.internal.conjecture import providers
 
 from flatwater.memory.probes.allocator import note_seconds
 from flatwater.reports.chart import Picture
+from flatwater.runs import planning
+from flatwater.state.tree import nbytes
 from flatwater.storage.directory import write_object
 
 torch.set_num_threads(1)
@@ -46,6 +50,19 @@ settings.load_profile("flatwater")
 TESTS = f"{Path(__file__).parent}{os.sep}"
 _collected = list[str]()
 """Names of the modules of tests."""
+
+
+_counted = Counter[str]()
+"""Tests so far of each function that is marked `few`."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Of a law's examples the first few are in `make test`, all in `make test-all`."""
+    few = item.get_closest_marker("few")
+    if few is not None and item.get_closest_marker("slow") is None:
+        _counted[function := item.nodeid.partition("[")[0]] += 1
+        if _counted[function] > few.args[0]:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:
@@ -93,6 +110,36 @@ def _runs_freeze_nothing() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flatwater.runs.session.frozen", nullcontext)
         yield
+
+
+_tried = dict[str, dict[str, int]]()
+"""What the phases of a plan took when they were tried out, by what they depend on."""
+
+
+@pytest.fixture
+def tried_anew() -> None:
+    """For tests that look at how a plan is tried out."""
+
+
+@pytest.fixture(autouse=True)
+def _equal_plans_are_tried_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The phases are tried out in a fork, which is a quarter of the time of a small run."""
+    if "tried_anew" in request.fixturenames:
+        return
+    try_out = planning.phase_bytes
+
+    def remembered(transients: Callable[[], Mapping[str, int]], beside: Mapping[str, int]) -> dict[str, int]:
+        given = dict(zip(transients.__code__.co_freevars, transients.__closure__ or (), strict=True))
+        if not {"setup", "run"} <= given.keys():
+            return try_out(transients, beside)
+        sizes = nbytes(given.pop("run").cell_contents)
+        others = {name: cell.cell_contents for name, cell in given.items()}
+        key = re.sub(r" at 0x\w+|\brounds=\d+", "", repr((transients.__qualname__, sizes, beside, others)))
+        if key not in _tried:
+            _tried[key] = try_out(transients, beside)
+        return {**_tried[key]}
+
+    monkeypatch.setattr(planning, "phase_bytes", remembered)
 
 
 @pytest.fixture(autouse=True)

@@ -11,14 +11,9 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
 sys.path.append(str(ROOT / "scripts" / "documentation"))
 import notebooks  # noqa: E402  (a script, and no package)
 
-LONG = ("leak", "own-environment")
-"""They take up to half a minute on a busy machine: their steps are those of other tests."""
 
-
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.slow if path.stem in LONG else (), id=path.stem) for path in TUTORIALS],
-)
+@pytest.mark.slow  # up to three quarters of a minute: their steps are those of other tests
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -221,6 +221,7 @@ def test_the_plan_is_what_is_held_and_nothing_moves() -> None:
     assert losses.keys() >= {"train/critic_loss", "train/actor_loss", "train/entropy", "train/q", "train/skipped"}
 
 
+@pytest.mark.slow
 def test_learns_the_best_action_of_a_bandit() -> None:
     """Reward -(a - s)^2 and no future: the mean comes to s, and the entropy to the one that is wanted."""
     own = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 1e-2, "temperature": 0.1, "entropy": -1.0}

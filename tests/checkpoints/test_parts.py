@@ -251,6 +251,7 @@ def test_an_environment_that_does_not_repeat_itself_is_told(tmp_path: Path) -> N
         env.reset(options={"at": 3})
 
 
+@pytest.mark.slow
 def test_a_loop_killed_at_any_moment_ends_with_the_same_weights(tmp_path: Path) -> None:
     """The example: killed three times, at moments that are not chosen."""
     command = [sys.executable, str(PROGRAM), str(EXAMPLE), str(tmp_path)]

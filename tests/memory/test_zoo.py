@@ -88,6 +88,7 @@ def test_a_filling_says_where_it_ends(name: str, plateau: int, tmp_path: Path) -
     assert sum(one["plateau_bytes"] for one in found) == pytest.approx(plateau, rel=PLATEAU)
 
 
+@pytest.mark.slow
 def test_overlapping_windows_are_told(tmp_path: Path) -> None:
     (first, *_) = watched("window_replay", tmp_path, None)["findings"]
     assert "all rows but one" in first["redundancy"]

@@ -40,6 +40,7 @@ def batch(algorithm: str) -> tuple[str, ...]:
     return "--learner.algorithm", algorithm, f"--learner.{algorithm}.batch-size", "16"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("env", "options"),
     [

@@ -56,6 +56,7 @@ def begun(recipe: str, kind: str) -> WorldRun:
     return run
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("recipe", "kind"),
     [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES],

@@ -72,6 +72,7 @@ def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> l
     return sorted(done, key=lambda trade: (trade[1], trade[0]))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["hindsight", "ddpg", "sac"])
 def test_a_backtest_of_the_holdout_is_its_evaluation_and_trades_as_the_orders_say(
     kind: str, runs: dict[str, Path]
@@ -158,6 +159,7 @@ def test_newer_days_are_played_and_told_apart(runs: dict[str, Path]) -> None:
     assert alone.result["traders"]["ridge"]["trades"] == 0, "the days that ridge is fitted to are not there"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("first", "last", "kind", "said"),
     [
@@ -374,6 +376,7 @@ print(json.dumps({"about": about, "action": action.tolist()}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hindsight", pytest.param("ddpg", marks=pytest.mark.slow)])
 def test_an_exported_trader_acts_alike_where_there_is_no_flatwater(
     kind: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -395,6 +398,7 @@ def test_an_exported_trader_acts_alike_where_there_is_no_flatwater(
     assert len(ranking) == 5
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["hindsight", "ddpg"])
 def test_a_trader_from_its_weights_trades_alike_without_the_run(
     kind: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -40,6 +40,7 @@ def last_leaves(run: str) -> object:
     return list_checkpoints(Path(run, "checkpoints"))[-1].leaves
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("painted")
 def test_every_command_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", NAME, *TINY]) == 0

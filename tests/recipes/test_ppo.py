@@ -57,6 +57,7 @@ def train(run: str, rounds: int, *options: str) -> dict[str, object]:
 QUICK = ("own choices", "own tokens", "with a memory", "own masks", "masks of lists")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "env", [pytest.param(ENVS[name], id=name, marks=() if name in QUICK else pytest.mark.slow) for name in ENVS]
 )
@@ -130,6 +131,7 @@ def test_what_is_planned_is_held(env: tuple[str, ...]) -> None:
     assert nbytes(run.trainer.run) == run.plan.owners
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("env", [ENVS["named"], ENVS["own masks"]])
 def test_with_one_update_of_a_block_it_is_planned_and_trained(env: tuple[str, ...]) -> None:
     assert main(["plan", "ppo", *TINY, *env, *ONE_UPDATE]) == 0
@@ -152,6 +154,7 @@ def test_statistics_are_those_of_the_blocks_and_stand_still_in_an_evaluation() -
     torch.testing.assert_close(statistics["obs.mean"], symlog(rollout).nanmean((0, 1)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("env", "rounds", "least"),
     [

@@ -48,6 +48,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_what_does_not_fit_is_refused_and_leaves_no_trace(
     run: Path, capsys: pytest.CaptureFixture[str], words: list[str]
@@ -60,6 +61,7 @@ def test_what_does_not_fit_is_refused_and_leaves_no_trace(
     assert files(run) == before, "no look is logged, no file written"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_plan_is_told_and_nothing_done(run: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     before = files(run)
@@ -131,6 +133,7 @@ def test_a_budget_that_is_no_amount_is_refused(run: Path) -> None:
     assert main(["orders", str(run), "--budget", "much"]) == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("days", [500, 1000])
 def test_what_is_allocated_stays_within_the_plan(run: Path, days: int) -> None:
     trader = fw.load(run)

@@ -301,6 +301,7 @@ def test_a_worker_is_refused_more_than_its_budget() -> None:
     worker.close()
 
 
+@pytest.mark.slow
 def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

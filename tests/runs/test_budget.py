@@ -51,6 +51,7 @@ def check(folder: Path, ended: subprocess.CompletedProcess[str]) -> None:
     assert len((folder / "ledger.jsonl").read_text().splitlines()) == rounds + 1
 
 
+@pytest.mark.slow
 def test_a_leaking_run_stops_at_its_budget_and_is_resumed(tmp_path: Path) -> None:
     check(tmp_path / "run", leaking(tmp_path / "run", seed=0, address_space=None))
 

@@ -79,6 +79,7 @@ def read_only(folder: Path) -> Iterator[None]:
         FAULTS[str(folder)] = False
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_folder_that_turns_read_only_ends_the_run_and_nothing_is_lost(
     kind: str, tmp_path: Path, same: Same, capsys: pytest.CaptureFixture[str]

@@ -56,6 +56,7 @@ def test_fifty_killed_runs_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     assert len({place.split()[1] for place in places}) >= 4, "killed before, between and after the checkpoints"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("command", "place"), SERIES)
 def test_a_killed_mirror_or_prune_loses_nothing_and_goes_on(command: str, place: str, tmp_path: Path) -> None:
     assert kill(tmp_path, 2, command, place, program=STORE_PROGRAM)["killed"] == 2

@@ -95,6 +95,7 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("content", "told"), UNREADABLE.values(), ids=UNREADABLE)
 def test_a_mirror_with_an_unreadable_configuration_is_listed_with_the_reason_beside_the_others(
     mirrored: str, content: bytes, told: str, capsys: Said

@@ -55,6 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.copy(path, tmp_path)
 
 
+@pytest.mark.slow
 def test_it_evolves_in_any_environment(same: Callable[[Path, Path], None], capsys: pytest.CaptureFixture[str]) -> None:
     for name, rounds in (("whole", "3"), ("parted", "1")):
         more = ("--rounds", rounds, "--run", name, "--learner.own.lr", "3e-3")

@@ -167,6 +167,7 @@ def test_phases_without_steps_are_left_out() -> None:
     assert of == [{"baselines", "collect", "update"}, {"collect", "update", "evaluate"}]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_recorded_as_well(train: Train) -> None:
     run = train("run", "--rounds", "1")
     assert main(["resume", str(run), "--rounds", "2", "--quiet", "--profile", "rounds=2-2"]) == 0

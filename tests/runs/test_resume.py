@@ -26,6 +26,7 @@ def test_two_generations_and_two_more_are_four(train: Train, same: Same) -> None
     same(whole, parted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["td3", pytest.param("sac", marks=pytest.mark.slow)])
 def test_with_every_option_that_keeps_state(train: Train, same: Same, algorithm: str) -> None:
     options = ("--replay.prioritised", "--env.account-observation", "--rounds", "3")
@@ -48,6 +49,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_at_the_start(
     same(whole, killed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("painted")
 def test_a_run_killed_between_its_last_generation_and_its_result_is_completed(train: Train, same: Same) -> None:
     whole, killed = train("whole", "--rounds", "2"), train("killed", "--rounds", "2")
@@ -70,6 +72,7 @@ def test_one_configuration_is_one_run(train: Train, same: Same, tiny: list[str],
     same(whole, again)
 
 
+@pytest.mark.slow
 def test_the_configuration_of_a_run_repeats_it(train: Train, same: Same, tmp_path: Path) -> None:
     first = train("first", "--rounds", "2", "--seed", "7", "--learner.grad-clip", "0.9")
     again = tmp_path / "again"

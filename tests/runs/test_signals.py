@@ -149,6 +149,7 @@ def close_after_the_first_round(run: Path, process: subprocess.Popen[bytes], mas
     os.close(master)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
 )
@@ -363,6 +364,7 @@ SMALL = (
 SMALL += ("--rounds", "2")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_loop_over_runs_in_python_ends_with_the_run(number: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C ended one run, and the loop began the next."""

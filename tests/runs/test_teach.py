@@ -144,6 +144,7 @@ def test_a_run_resumed_within_an_episode_goes_on_bit_for_bit(
     same(run, halved)
 
 
+@pytest.mark.slow
 def test_the_student_of_a_run_teaches_another(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "taught"
     options = [*TINY_TEACH, "--rounds", "1", "--teacher", f"run:{run}", "--run", str(folder)]
@@ -151,6 +152,7 @@ def test_the_student_of_a_run_teaches_another(run: Path, tmp_path: Path) -> None
     assert json.loads((folder / "result.json").read_text())["teacher"] == f"run:{run}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "teacher"),
     [

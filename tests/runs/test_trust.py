@@ -241,6 +241,7 @@ def test_settings_that_were_changed_by_hand_are_another_s(project: Path, capsys:
     assert "there is no record that you began this run" in capsys.readouterr().err
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("module", ["mine", "rewards"])
 def test_a_change_of_one_s_own_code_is_told(project: Path, module: str, capsys: pytest.CaptureFixture[str]) -> None:
     forget_modules()
@@ -384,6 +385,7 @@ class TestRecords:
         assert len(kept) <= 8
         assert kept == [f"{number:02}" for number in range(20 - len(kept), 20)]
 
+    @pytest.mark.few(1)
     @pytest.mark.parametrize("home", ["a file", "nothing that can be made", "relative"])
     def test_without_it_a_run_says_so_and_asks_later(
         self, home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

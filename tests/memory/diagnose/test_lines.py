@@ -192,6 +192,7 @@ def test_a_class_that_is_kept_has_the_line_that_made_it(tracer: Tracer, user: An
     assert tracer.where([Path, line_of]) is None, "older than the tracer"
 
 
+@pytest.mark.slow
 def test_the_methods_that_a_dataclass_writes_are_not_where(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     found = tracer.where(user.rows())
     assert found is not None

@@ -230,6 +230,7 @@ def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: i
     assert True not in traced
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("period", "each", "function"),
     [(1, 0, "fill"), (6, 0, "begin"), (6, MIB, "fill")],
@@ -310,6 +311,7 @@ def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
     assert [waits_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
 
 
+@pytest.mark.slow
 def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     user: Any, monitor: Monitor, tracer: Tracer
 ) -> None:
@@ -546,6 +548,7 @@ def test_at_the_end_freed_memory_that_grew_in_stairs_is_told(monitor: Monitor) -
     assert [(each.verdict, each.owner) for each in monitor.findings()] == [("retention", "the C allocator")]
 
 
+@pytest.mark.slow
 def test_native_growth_that_goes_on_more_slowly_is_told_at_its_rate_of_now(monitor: Monitor) -> None:
     """It has ended at the rate at which it was found, which is no reason to say nothing of what comes since."""
     sizes = [*range(0, 160, 4), *range(160, 220)]

@@ -42,6 +42,7 @@ print(json.dumps({kind: (holdings[f"__main__.{kind}"].bytes - 80_000) / grown[ki
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs glibc's allocator, by which the numbers were measured")
 def test_what_small_tensors_take_is_counted() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)

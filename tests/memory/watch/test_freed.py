@@ -169,6 +169,7 @@ def test_named_objects_are_told_by_their_name() -> None:
     assert chain == ("fixture history: list of 1", "[0]: Env")
 
 
+@pytest.mark.slow
 def test_native_code_holds_it() -> None:
     with expecting() as expected:
         env = Env()
