@@ -65,8 +65,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until(done: Callable[[], bool]) -> None:
-    """Wait until something has happened, 30 seconds at most."""
-    end = time.monotonic() + 30
+    """Wait until something has happened, four minutes at most."""
+    end = time.monotonic() + 240
     while not done() and time.monotonic() < end:
         time.sleep(0.001)
 

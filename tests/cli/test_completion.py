@@ -20,7 +20,7 @@ def completed(*words: str) -> list[str]:
     quoted = " ".join(f"'{word}'" for word in ("flatwater", *words))
     asked = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words)}; _flatwater; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     ended = subprocess.run(
-        ["bash", "-c", bash(OPTIONS, "bash") + asked], capture_output=True, text=True, check=True, timeout=60
+        ["bash", "-c", bash(OPTIONS, "bash") + asked], capture_output=True, text=True, check=True, timeout=300
     )
     return ended.stdout.split()
 
@@ -76,7 +76,7 @@ def test_the_command_prints_a_script_that_the_shell_reads(shell: str, capsys: py
     assert "population.size" in script
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
-    subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=60)
+    subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=300)
 
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

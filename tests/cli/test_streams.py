@@ -18,7 +18,7 @@ CLOSED = [" ".join(chosen) for chosen in product(["", "<&-"], ["", ">&-"], ["", 
 def shell(line: str, place: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = ["bash", "-c", f"flatwater() {{ '{FLATWATER}' \"$@\"; }}; {line}"]
     return subprocess.run(
-        command, cwd=place, capture_output=True, text=True, check=False, env={**os.environ, **environment}, timeout=100
+        command, cwd=place, capture_output=True, text=True, check=False, env={**os.environ, **environment}, timeout=300
     )
 
 

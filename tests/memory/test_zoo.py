@@ -44,7 +44,7 @@ def watched(name: str, folder: Path, needs: str | None) -> dict[str, Any]:
         check=False,
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=120,
+        timeout=300,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     _told[name] = json.loads(told.read_text())

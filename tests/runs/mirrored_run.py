@@ -53,8 +53,8 @@ class MirroredRun:
         return saved
 
     def wait(self, until: Callable[[dict[str, float]], bool]) -> None:
-        """Until the mirror's numbers are so; a minute is for a machine that does much else."""
-        ends = time.monotonic() + 60
+        """Until the mirror's numbers are so; four minutes are for a machine that does much else."""
+        ends = time.monotonic() + 240
         while not until({name.removeprefix("mirror/"): v for name, v in self.mirror.metrics().items()}):
             assert time.monotonic() < ends, (self.mirror.line(), self.mirror.state.trouble)
             time.sleep(0.01)

@@ -59,7 +59,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.001)

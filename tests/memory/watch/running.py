@@ -40,7 +40,7 @@ def runs_in(folder: Path) -> Watched:
         line = [sys.executable, "-c", MAIN]
         line += ["watch", "--json", "out.json", *options, "--", *(command or (sys.executable, "train.py")), *words]
         ran = subprocess.run(
-            line, cwd=folder, capture_output=True, text=True, check=False, env=environment(), timeout=60
+            line, cwd=folder, capture_output=True, text=True, check=False, env=environment(), timeout=300
         )
         result = folder / "out.json"
         summary = json.loads(result.read_text()) if result.exists() else {}

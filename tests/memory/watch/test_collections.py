@@ -39,7 +39,7 @@ def every(count):
 
 def summary_of(source: str) -> dict[str, Any]:
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM + dedent(source)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PROGRAM + dedent(source)], capture_output=True, text=True, check=True, timeout=300
     )
     assert ran.stderr == ""
     found: dict[str, Any] = json.loads(ran.stdout)

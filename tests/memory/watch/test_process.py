@@ -354,7 +354,7 @@ threading._register_atexit(late)
 
 def test_readings_after_the_main_code_has_returned_are_not_of_its_loop() -> None:
     """A pool's waiting jobs are dropped as the program ends, while Python waits for the pool's thread."""
-    ran = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True, timeout=300)
     assert ran.stdout == "True 9 8\n", ran.stderr
 
 
@@ -378,5 +378,5 @@ print([found.owner for found in watch.conclude(alive=False)], rows - len(watch._
 
 def test_what_is_let_go_just_before_the_end_has_grown() -> None:
     """A reading may fall between the end of a nursery, which frees its channel, and the return of the main code."""
-    ran = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=300)
     assert ran.stdout == "['__main__.KEPT'] 1\n", ran.stderr

@@ -62,7 +62,7 @@ def test_a_program_that_replaces_what_the_watch_needs_is_watched(tmp_path: Path,
     (tmp_path / "train.py").write_text(PROGRAM.replace("REPLACE", replace))
     line = [sys.executable, "-c", MAIN, "watch", "--json", "out.json", "--", sys.executable, "train.py"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment, timeout=100)
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment, timeout=300)
     assert (done.returncode, done.stdout) == (6, ""), done.stderr
     summary = json.loads((tmp_path / "out.json").read_text())
     assert summary["findings"][0]["owner"] == "train.KEPT", summary["unseen"]

@@ -62,7 +62,7 @@ PROGRAMS = programs()
 def ended(folder: Path, environ: dict[str, str]) -> Ended:
     """Exit code, output and errors of the program in a folder."""
     line = [sys.executable, str(folder / "train.py")]
-    ran = subprocess.run(line, cwd=folder, env=environ, input=b"typed", capture_output=True, check=False, timeout=60)
+    ran = subprocess.run(line, cwd=folder, env=environ, input=b"typed", capture_output=True, check=False, timeout=300)
     return ran.returncode, ADDRESS.sub(b"", ran.stdout), ADDRESS.sub(b"", ran.stderr)
 
 
