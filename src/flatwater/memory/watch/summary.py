@@ -42,9 +42,9 @@ def going_on(
         marks: censuses so far.
         workers: the children.
     """
-    ended, told = over(found, rows, since, marks), without_records(found, rows)
-    kept = [named(each, rows) for each in _rated(told, marks, rows) if each.owner not in ended]
-    kept = in_order(without_doubt(material(kept, rows), rows))
+    ended = over(found, rows, since, marks)
+    kept = [named(each, rows) for each in _rated(found, marks, rows) if each.owner not in ended]
+    kept = in_order(without_records(material(without_doubt(kept, rows), rows), rows))
     whole = growth_of(rows)
     at = limit_step(kept, whole)  # the monitor's forecast knows the rates of two looks only
     kept = in_order(together([dated(each, at) for each in kept]))
