@@ -55,7 +55,7 @@ def test_the_records_of_many_more_rounds_hold_no_more(tmp_path: Path) -> None:
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-    assert peaks[1] < 1.05 * peaks[0]
+    assert peaks[1] < peaks[0] + 200_000, "3,400 records more, of which each alarm alone had 290 bytes"
 
 
 def test_alarms_of_all_rounds_are_counted(tmp_path: Path) -> None:
