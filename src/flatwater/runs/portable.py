@@ -113,21 +113,30 @@ def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
     weights = sum(tensor.nbytes for tensor in taken.tensors.values())
     drawn = taken.example(1)
     given = sum(each.nbytes for each in drawn)
+    compared = _outlined(taken, drawn) if taken.wide else lambda: None
     phases = phase_bytes(
-        lambda: {EXPORT: peak_bytes(lambda: _run_on_meta(taken, drawn)) if taken.wide else 0},
+        lambda: {EXPORT: peak_bytes(compared)},
         {EXPORT: COPIES * weights + (TRACED + COMPARED) * given + LIBRARY_BYTES[suffix]},
     )
     return planned_use(EXPORT, {"policy.weights": weights}, phases, budget=budget)
 
 
-def _run_on_meta(taken: Portable, drawn: tuple[Tensor, ...]) -> None:
-    """Run the module on as many rows as are compared, where nothing is allocated."""
-    shapes = [[*each.shape] for each in drawn]
+def _outlined(taken: Portable, drawn: tuple[Tensor, ...]) -> Callable[[], object]:
+    """What runs the module on as many rows as are compared, on the meta device, where nothing is allocated.
+
+    It is run in a fork, in which torch's threads are gone: a large tensor that is copied there waits for them forever.
+    So the module is copied here.
+    """
+    module, shapes = deepcopy(taken.module).to(META), [[*each.shape] for each in drawn]
     for shape, axis in zip(shapes, taken.axes, strict=True):
         shape[axis] = COMPARED
     rows = [torch.empty(shape, dtype=each.dtype, device=META) for shape, each in zip(shapes, drawn, strict=True)]
-    with torch.no_grad():
-        deepcopy(taken.module).to(META)(*rows)
+
+    def run() -> None:
+        with torch.no_grad():
+            module(*rows)
+
+    return run
 
 
 def export(policy: Policy, file: Path, budget: str | None = None) -> float:
