@@ -687,7 +687,7 @@ def test_at_the_end_the_look_under_way_is_waited_for(
     user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """Growth that no census has looked at is not said to be native, also where there is no time for it."""
-    monkeypatch.setattr("flatwater.memory.diagnose.monitor.CASE", replace(SHIPPED.investigating, last_search=seconds))
+    monkeypatch.setattr("flatwater.memory.diagnose.monitor.CASE", SHIPPED.investigating._replace(last_search=seconds))
     user.TRIALS.extend([[[number] for _ in range(6)] for _ in range(24)] for number in range(24))  # 120 slices
     step = leaking(user)
     for number in range(1, 40):
