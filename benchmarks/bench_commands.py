@@ -103,7 +103,7 @@ def claims(found: dict[str, Any]) -> Iterator[Claim]:
     """What is said of them."""
     rows = found["commands"]
     training, most = rows["train"]["peak"], max(row["peak"] for name, row in rows.items() if name != "train")
-    name = "highest resident memory of `orders`, `evaluate` and `backtest`, beside training"
+    name = "highest resident memory of a command that uses a run, beside training"
     measured_, wanted = f"{most / 1e6:,.0f} MB", f"≤ {training / 1e6:,.0f} MB"
     yield Claim("trading", "peak", name, measured_, wanted, reached=not failures(found))
 
