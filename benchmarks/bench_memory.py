@@ -29,7 +29,7 @@ from parts import measured, told
 from rich.console import Console
 from sizes import config_of
 
-from flatwater.algorithms.config import DDPGConfig, LearnerConfig
+from flatwater.algorithms.config import DDPGConfig
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.memory.probes.process import resident_bytes
 from flatwater.metrics.jsonl import read_metrics
@@ -42,6 +42,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import restore_run, start
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.config import replay_capacity
+from flatwater.trainers.erl.learner import LearnerConfig
 
 BYTES_OF_TRANSITION, PEAK, GROWTH = 900, 4e9, 2e6
 FLOOR = {"panel": 91e6, "observations": 51e6, "networks": 252e6, "adam": 252e6, "champion": 16e6, "replay": 12e6}

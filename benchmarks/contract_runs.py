@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from sizes import config_of
 
-from flatwater.algorithms.config import DDPGConfig, LearnerConfig, TD3Config
+from flatwater.algorithms.config import DDPGConfig, TD3Config
 from flatwater.memory.ledger import Statement
 from flatwater.memory.planner import Plan
 from flatwater.recipes.erl import plan
@@ -19,6 +19,7 @@ from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.replay.config import RowReplayConfig
 from flatwater.runs import recorder, session
 from flatwater.runs.contract import Contract
+from flatwater.trainers.erl.learner import LearnerConfig
 
 FLAT_ROUNDS, WINDOW_ROUNDS = 60, 40
 WINDOW_BUDGET = "800MiB"

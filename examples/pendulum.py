@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from flatwater.algorithms.api import Members, Networks, Setting, perturb
-from flatwater.algorithms.config import DDPGConfig, LearnerConfig
+from flatwater.algorithms.config import DDPGConfig
 from flatwater.algorithms.ddpg import build, make_update
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.nets.stack import views
@@ -24,6 +24,7 @@ from flatwater.replay.batch import Batch
 from flatwater.replay.config import ReplayConfig
 from flatwater.replay.ring import Ring, append_, build_ring, draw, gather, start_
 from flatwater.state.random import generator
+from flatwater.trainers.erl.learner import LearnerConfig
 
 VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
 CPU = torch.device("cpu")

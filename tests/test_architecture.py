@@ -153,7 +153,7 @@ MAY_CATCH_ALL = {
     "cluster/worker.py::to": "the edge of a worker: the run is told, and ends",
     "cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
     "memory/probes/fork.py::_answer": "the end of a forked process",
-    "metrics/sinks.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
+    "events/background.py::_serve": "the edge of a tracker's thread: whatever it raises, the run goes on",
     "rundir/listing.py::line_of": "the edge to files of anybody's making: one bad run costs its own row",
     "runs/own_parts.py::write_": "the edge to a recipe's code that only draws: no run ends by it",
     "rundir/events.py::ending": "whatever ends a run is told to those who listen, and goes on",
@@ -165,6 +165,8 @@ MAY_CATCH_ALL = {
     "envs/exact.py::try_exactness": "the edge to a class of the user's: the run says whose what it raises is",
     "envs/exact.py::_replay": "the same edge: refusing what it took before is a difference like any other",
     "trainers/episodes.py::bring_": "the same edge: a class that is another by now; it is told, and the run goes on",
+    "plugins.py::add_": "the edge to other people's packages: a broken one adds nothing, and stops nobody",
+    "reports/own_parts.py::installed_parts": "the same edge: a part that cannot be drawn says so in its place",
     "memory/objects/children.py::look": "the edge to a foreign object: one that fails is counted as unread",
 }
 """`module::function` -> the process or thread edge where it stands."""
@@ -399,7 +401,7 @@ MAY_IMPORT = {
 
 
 def test_what_reads_a_run_imports_no_name_of_a_file() -> None:
-    """Only `find_shipped` leads from a folder to a recipe: it looks a name up in our table."""
+    """Only `find_installed` leads from a folder to a recipe: it looks a name up among those of installed packages."""
     paths = [path for path in SOURCE.rglob("*.py") if name(path).split("/")[0] in READERS]
     paths += [SOURCE / "description.py", SOURCE / "forms.py", SOURCE / "runs" / "catch_up.py"]
     found = {place(p, call) for p in paths for call, called in calls(tree(p)) if called.rpartition(".")[2] in IMPORTERS}

@@ -19,7 +19,7 @@ from flatwater.config.toml import dumps_config, to_mapping
 from flatwater.errors import FlatwaterError
 from flatwater.memory.planner import grouped
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.recipe import RECIPES, find_shipped
+from flatwater.recipe import find_installed, recipe_names
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import BUDGET_EXIT
 from flatwater.runs.signals import STOP_CODES
@@ -68,13 +68,13 @@ def sentences(config: Any) -> Iterator[str]:
 
 
 def test_every_recipe_has_a_page_of_its_settings() -> None:
-    assert sorted(SETTINGS_PAGES) == sorted(RECIPES)
+    assert sorted(SETTINGS_PAGES) == sorted(recipe_names())
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", recipe_names())
 def test_the_settings_on_the_site_are_the_default_configuration_each_with_its_sentence(name: str) -> None:
     """What is alike in every run stands on the first page, to which the others have links."""
-    recipe = find_shipped(name)
+    recipe = find_installed(name)
     assert recipe is not None
     config, page = recipe.config(), built(SETTINGS_PAGES[name])
     blocks = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from pages import escaped
 
-from flatwater.cli.main import COMMANDS, EXIT_CODES, main
+from flatwater.cli.main import EXIT_CODES, main
+from flatwater.cli.table import commands
 
 COLUMNS = "100"
 """Width for which the help is laid out before it is read."""
@@ -47,8 +48,8 @@ class Help:
 
 def pages() -> dict[str, str]:
     """Path on the site -> page: one of all commands, and one for each."""
-    helps = {command: read(printed(command)) for command in COMMANDS}
-    found = {f"commands/{'-'.join(command)}.md": page(command, helps) for command in COMMANDS}
+    helps = {command: read(printed(command)) for command in commands()}
+    found = {f"commands/{'-'.join(command)}.md": page(command, helps) for command in commands()}
     return {"commands/index.md": contents()} | found
 
 
@@ -111,7 +112,7 @@ def page(command: Command, helps: Mapping[Command, Help]) -> str:
 def settings_of(command: Command) -> Command | None:
     """The command whose settings this one takes as well."""
     train = ("train", *command[1:])
-    return train if len(command) > 1 and command != train and train in COMMANDS else None
+    return train if len(command) > 1 and command != train and train in commands() else None
 
 
 def group_lines(each: Group, known: Mapping[str, str]) -> Iterator[str]:
@@ -127,7 +128,7 @@ def group_lines(each: Group, known: Mapping[str, str]) -> Iterator[str]:
 
 def contents() -> str:
     """The page of all commands."""
-    rows = [f"| [`{' '.join(c)}`]({'-'.join(c)}.md) | {escaped(line)} |" for c, (_, line) in COMMANDS.items()]
+    rows = [f"| [`{' '.join(c)}`]({'-'.join(c)}.md) | {escaped(line)} |" for c, (_, line) in commands().items()]
     codes = EXIT_CODES.removeprefix("exit codes: ").replace("\n", " · ")
     listed = [f"| {code} | {escaped(said)} |" for code, said in (line.split(maxsplit=1) for line in codes.split(" · "))]
     return "\n".join(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from flatwater.config.toml import dumps_config
-from flatwater.recipe import find_shipped
+from flatwater.recipe import find_installed
 
 MARKER = re.compile(r"^<!-- settings of (\w+) -->\n.*", re.MULTILINE | re.DOTALL)
 TOP = "The run as a whole"
@@ -27,7 +27,7 @@ def complete(page: str) -> str:
 
 def sections(name: str) -> str:
     """Each section of a shipped recipe with its settings and their defaults, below links to all of them."""
-    recipe = find_shipped(name)
+    recipe = find_installed(name)
     assert recipe is not None, f"{name} is no recipe that ships"
     config = recipe.config()
     settings = settings_by_section(config)

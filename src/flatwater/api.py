@@ -31,10 +31,11 @@ from flatwater.imported import trusting
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import later, recipe_for, recipe_in
-from flatwater.reports.blocks import Paragraph, Piece, result_table
+from flatwater.reports.blocks import Paragraph, Piece
 from flatwater.reports.document import fragment
 from flatwater.reports.page import page
 from flatwater.reports.records import read_run
+from flatwater.reports.result_blocks import result_table
 from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.results import read_result

@@ -6,6 +6,7 @@ searched for in tracebacks alone: each call knows which object it called.
 
 import inspect
 import os
+import re
 import signal
 import sysconfig
 import traceback
@@ -15,10 +16,10 @@ from typing import Any, cast
 
 from flatwater.errors import FlatwaterError, Terminated, UserCodeError
 
-OURS = "flatwater"
+_OURS = re.compile(r"flatwater(_\w+)?(\.|$)")
+"""Modules of Flatwater's distributions: what they raise is told as a fault of Flatwater, not of the user."""
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "<")
 _OF_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
-_OF_OURS = str(Path(__file__).parent) + os.sep
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _passes(fault: BaseException) -> bool:
     if isinstance(fault, FlatwaterError | Terminated | MemoryError | GeneratorExit):
         return True
     handler = signal.getsignal(signal.SIGINT)
-    ours = inspect.isroutine(handler) and str(handler.__module__).partition(".")[0] == OURS
+    ours = inspect.isroutine(handler) and is_ours(str(handler.__module__))
     return isinstance(fault, KeyboardInterrupt) and not ours
 
 
@@ -107,7 +108,7 @@ def own_place(fault: BaseException) -> Place | None:
     """Where the user's own code raised an error, or called what did; None where none of it was at work."""
     for frame, line in reversed([*traceback.walk_tb(fault.__traceback__)]):
         code = frame.f_code
-        if not _installed(code.co_filename):
+        if not is_ours(str(frame.f_globals.get("__name__"))) and not _installed(code.co_filename):
             return Place(Path(code.co_filename).name, line, code.co_qualname)
     return None
 
@@ -117,10 +118,10 @@ def source_of(owner: object, method: str = "") -> Place | None:
     found = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     try:
         named = inspect.unwrap(cast("Any", getattr(found, method) if method else found))
-        file, (_, line) = inspect.getsourcefile(named), inspect.getsourcelines(named)
+        file, (_, line), module = inspect.getsourcefile(named), inspect.getsourcelines(named), str(named.__module__)
     except (AttributeError, TypeError, OSError, ValueError):
         return source_of(owner) if method else None
-    if file is None or _installed(file):
+    if file is None or is_ours(module) or _installed(file):
         return source_of(owner) if method else None
     return Place(Path(file).name, max(line, 1), named.__qualname__)
 
@@ -131,6 +132,11 @@ def name_of(owner: object) -> str:
     return f"{found.__module__}:{found.__qualname__}"
 
 
+def is_ours(module: str) -> bool:
+    """Whether a dotted name is that of a module of Flatwater's: `flatwater.runs.run`, `flatwater_trading`."""
+    return _OURS.match(module) is not None
+
+
 def _installed(file: str) -> bool:
-    """Whether a file belongs to Flatwater, to Python or to an installed package."""
-    return file.startswith((_OF_OURS, *_OF_PYTHON)) or any(part in file for part in _LIBRARIES)
+    """Whether a file belongs to Python or to an installed package."""
+    return file.startswith(_OF_PYTHON) or any(part in file for part in _LIBRARIES)

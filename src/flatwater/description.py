@@ -1,7 +1,7 @@
 """What a list, a page and the live screen need of a recipe, as values: names, forms and texts.
 
 A run folder describes itself by them (`description.json`), so that who reads a run of somebody else's recipe imports
-nothing. Recipes that ship are described from the table `RECIPES`, whatever a folder says of them.
+nothing. Recipes of installed packages are described by these, whatever a folder says of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from flatwater.border import OURS, Border
+from flatwater.border import Border, is_ours
 from flatwater.errors import ConfigError, FlatwaterError
 from flatwater.printable import shown
 from flatwater.sources import here, places_of, run_folder_of
@@ -89,7 +89,7 @@ def import_named(name: str) -> ModuleType:
     """
     if not all(part.isidentifier() for part in name.split(".")):
         raise ImportError(f"{shown(name)} is no name of a module")
-    if name.partition(".")[0] == OURS:  # without the folder where the command runs: nothing there is asked for
+    if is_ours(name):  # without the folder where the command runs: nothing there is asked for
         return importlib.import_module(name)
     if _only_ours.get():
         raise ForeignNameError(

@@ -1,7 +1,7 @@
 """A recipe: all that Flatwater knows of one kind of training. Every command learns of it here, and nowhere else.
 
-`train`, `plan`, `sweep`, `resume`, `evaluate`, `report`, `runs` and `top` are made from this one value. What ships with
-Flatwater stands in `RECIPES`; a recipe of somebody else's is named `package.module:NAME`, and is treated alike.
+`train`, `plan`, `sweep`, `resume`, `evaluate`, `report`, `runs` and `top` are made from this one value. An installed
+package names its recipes by an entry point (`plugins.py`); a recipe in a file is named `package.module:NAME`.
 
 A recipe has light parts, which a list of runs needs (names, columns, numbers), and heavy ones, which import torch or
 matplotlib; `later` names a heavy part by where it is, so that it is imported when it is called.
@@ -9,11 +9,12 @@ matplotlib; `later` names a heavy part by where it is, so that it is imported wh
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from flatwater.errors import ConfigError
 from flatwater.forms import check_form, write_value
-from flatwater.imported import GIVEN, Permit, find_object, import_object
+from flatwater.imported import GIVEN, Permit, find_object
+from flatwater.plugins import faults, load, rows
 from flatwater.printable import shown
 
 if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
@@ -22,19 +23,6 @@ if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be ther
     from flatwater.rundir.layout import RunFolder
     from flatwater.runs.config import RunConfig
     from flatwater.runs.run import Run
-
-RECIPES = {
-    "erl": ("flatwater.recipes.erl.recipe:ERL", "evolve a population of traders on a market panel"),
-    "evolve": (
-        "flatwater.recipes.evolve.recipe:EVOLVE",
-        "evolve policies in any environment with continuous actions: `train erl --env X`",
-    ),
-    "grow": ("flatwater.recipes.grow.recipe:GROW", "learn when and where networks in training should grow"),
-    "ppo": ("flatwater.recipes.ppo.recipe:PPO", "learn to act in any environment of Gymnasium, PettingZoo or your own"),
-    "teach": ("flatwater.recipes.teach.recipe:TEACH", "learn from a teacher, then without one"),
-}
-"""By name: where the recipe is, and what it does, for the list of commands."""
-
 
 MOST_ROUNDS = 1 << 53
 """A larger number is none that anybody trains, and no float holds it."""
@@ -46,11 +34,11 @@ def later(where: str) -> Callable[..., Any]:
     """A function that is imported when it is called.
 
     Args:
-        where: `package.module:function`.
+        where: `package.module:function`, of the package that the recipe is in.
     """
 
     def imported(*given: Any, **named: Any) -> Any:  # noqa: ANN401  (of whatever is named)
-        return import_object(where)(*given, **named)
+        return load(where)(*given, **named)
 
     return imported
 
@@ -108,6 +96,24 @@ class ShownTable:
     rows: Sequence[Sequence[str]]
 
 
+class NoDifferenceError(Exception):
+    """Two runs have nothing by which they can be compared; says why, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How sure the difference between what two runs have trained is."""
+
+    values: Mapping[str, float]
+    """For JSON: the difference and the ends of its interval."""
+    count: int
+    """Periods, or episodes, that both have played."""
+    units: str
+    """What these are: days, weeks, episodes."""
+    told: Callable[[str], str]
+    """From the name of the other run to the rest of a sentence that names this one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One kind of training: its settings, its run, and how both are shown."""
@@ -162,6 +168,12 @@ class Recipe:
     elsewhere: str = ""
     """The recipe that stands for this one where the setting `env` names an environment, as in `train erl --env X`. Left
     out: `env` is a setting of its own, or none."""
+    difference: Callable[[Mapping[str, Any]], Any] | None = None
+    """From the records of two runs, by letter, to how sure the difference between what they trained is
+    (`Difference`); raises `NoDifferenceError`. Left out: nothing is said of it."""
+    comparison: Callable[[Mapping[str, Any], Sequence[str]], Sequence[Any]] | None = None
+    """From the records of runs, by letter, and their colours, to charts of a page that compares them. Left out: the
+    curves alone."""
     tables: Callable[[Mapping[str, Sequence[float]]], Sequence[ShownTable]] = lambda _: ()
     """From the metrics of a finished run, of 500 of its rounds where it has more, to what the terminal shows below its
     result."""
@@ -183,41 +195,59 @@ class Recipe:
         return next(str(field.default) for field in fields(self.config) if field.name == "trainer")
 
 
-def find_shipped(name: str) -> Recipe | None:
-    """The recipe of that name that ships with Flatwater; None where none does.
-
-    This is the one function by which a command that only reads may come to a recipe: it imports names of the table
-    `RECIPES` alone, so a name that stands in a file is looked up and never imported.
-    """
-    return cast("Recipe", import_object(RECIPES[name][0])) if name in RECIPES else None
+def recipe_names() -> tuple[str, ...]:
+    """The recipes of installed packages."""
+    return tuple(rows("recipes"))
 
 
-def find_recipe(name: str, permit: Permit) -> Recipe:
-    """The recipe of a name that the user has typed, or has let in: what it names is imported.
+def find_installed(name: str) -> Recipe | None:
+    """The recipe of that name that an installed package has; None where none has one.
 
-    Args:
-        name: one of `RECIPES`, or `package.module:NAME`.
-        permit: why one of somebody's may be imported: `GIVEN` for what the user names now.
+    This is the one function by which a command that only reads may come to a recipe: a name that stands in a file is
+    looked up among those of installed packages, and never imported.
 
     Raises:
-        ConfigError: there is none, it may not be imported, or it cannot be.
+        ConfigError: the package that has it is broken.
     """
-    if (shipped := find_shipped(name)) is not None:
-        return shipped
-    listed = f"{', '.join(RECIPES)}, or package.module:NAME of a recipe of yours"
-    if ":" not in name:
-        raise ConfigError(f"no recipe {shown(name)}: wanted is {listed}")
-    if not permit.covers(name):
-        raise ConfigError(f"recipe {shown(name)} is somebody's code, and stands in a file: it is not imported")
-    found = find_object(name, given=f"recipe {shown(name)}", wanted="package.module:NAME")
+    if name not in rows("recipes"):
+        return None
+    where = rows("recipes")[name][0]
+    try:
+        found = load(where)
+    except (ImportError, AttributeError) as fault:
+        raise ConfigError(f"recipe {shown(name)}: {where} cannot be imported: {fault}") from fault
+    return _checked(name, found)
+
+
+def _checked(name: str, found: object) -> Recipe:
     if not isinstance(found, Recipe):
-        raise ConfigError(f"recipe {shown(name)} is of the type {type(found).__name__}: wanted is a Recipe")
+        raise ConfigError(f"recipe {shown(name)}: expected a Recipe, got a {type(found).__name__}")
     if found.name != name:
         raise ConfigError(
             f"recipe {shown(name)} calls itself {shown(found.name)}: give the field `trainer` of "
             f"{found.config.__name__} the default {name!r}, by which a run finds its recipe again"
         )
     return found
+
+
+def find_recipe(name: str, permit: Permit) -> Recipe:
+    """The recipe of a name that the user has typed, or has let in: what it names is imported.
+
+    Args:
+        name: one of `recipe_names`, or `package.module:NAME`.
+        permit: why one of somebody's may be imported: `GIVEN` for what the user names now.
+
+    Raises:
+        ConfigError: there is none, it may not be imported, or it cannot be.
+    """
+    if (installed := find_installed(name)) is not None:
+        return installed
+    listed = f"{', '.join(recipe_names())}, or package.module:NAME of a recipe of yours"
+    if ":" not in name:
+        raise ConfigError(f"no recipe {shown(name)}: expected {listed}{faults('recipes')}")
+    if not permit.covers(name):
+        raise ConfigError(f"recipe {shown(name)} is somebody's code, and stands in a file: it is not imported")
+    return _checked(name, find_object(name, given=f"recipe {shown(name)}", wanted="package.module:NAME"))
 
 
 def recipe_for(config: "RunConfig") -> Recipe:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from flatwater.algorithms.config import LearnerConfig
 from flatwater.nets.stack import Layout, views
+from flatwater.trainers.erl.learner import LearnerConfig
 
 
 class Layers(nn.Module):

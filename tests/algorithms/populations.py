@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from flatwater.algorithms.api import Members, Networks, Setting, Update, find_algorithm
-from flatwater.algorithms.config import LearnerConfig
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.batch import Batch
+from flatwater.trainers.erl.learner import LearnerConfig
 
 OBS, ACTION, HIDDEN, B = 5, 2, (8, 7), 6
 CPU = torch.device("cpu")

@@ -3,10 +3,10 @@
 import pytest
 
 from flatwater.algorithms.api import Algorithm, find_algorithm
-from flatwater.algorithms.config import LearnerConfig
 from flatwater.config.toml import from_mapping
 from flatwater.errors import ConfigError
 from flatwater.recipes.erl.config import ErlRunConfig
+from flatwater.trainers.erl.learner import LearnerConfig
 
 ALGORITHMS = ("hindsight", "ddpg", "td3", "sac")
 

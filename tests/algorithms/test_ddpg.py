@@ -20,11 +20,11 @@ from populations import (
 )
 
 from flatwater.algorithms.api import Members, Setting, find_algorithm, normal, read_tally_
-from flatwater.algorithms.config import LearnerConfig
 from flatwater.errors import ConfigError
 from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import leaves, nbytes
+from flatwater.trainers.erl.learner import LearnerConfig
 
 UPDATES = 50
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flatwater.algorithms.api import Members, Networks, Setting, Update, read_tally_
-from flatwater.algorithms.config import HindsightConfig, LearnerConfig
 from flatwater.algorithms.hindsight import SHARPNESS, Lesson, build, gain_at, hindsight_loss, make_update
 from flatwater.nets.stack import Layout, Params, linear
 from flatwater.nets.trader import rowwise
 from flatwater.state.tree import nbytes
+from flatwater.trainers.erl.learner import HindsightConfig, LearnerConfig
 
 CPU = torch.device("cpu")
 F, K = 3, 4

@@ -11,12 +11,13 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 from torch.nn.functional import linear, relu
 
 from flatwater.algorithms.api import normal, read_tally_
-from flatwater.algorithms.config import LearnerConfig, SACConfig
+from flatwater.algorithms.config import SACConfig
 from flatwater.algorithms.sac import LOG_DEVIATION, State, explorer, sample
 from flatwater.errors import ConfigError
 from flatwater.nets.stack import Layout, views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import leaves, nbytes
+from flatwater.trainers.erl.learner import LearnerConfig
 
 UPDATES = 40
 

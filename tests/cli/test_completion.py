@@ -6,7 +6,8 @@ import subprocess
 import pytest
 
 from flatwater.cli.completion import bash, fish, options_in, options_of_all
-from flatwater.cli.main import COMMANDS, main
+from flatwater.cli.main import main
+from flatwater.cli.table import commands
 
 OPTIONS = {
     ("runs",): ["--help", "--json"],
@@ -44,7 +45,7 @@ def test_bash_offers_what_may_follow(words: tuple[str, ...], offered: list[str])
 
 def test_every_command_is_asked_for_its_options() -> None:
     found = options_of_all()
-    assert found.keys() == COMMANDS.keys()
+    assert found.keys() == commands().keys()
     assert all("--help" in names for names in found.values())
     assert {"--seed", "--population.size", "--env.no-account-observation"} <= {*found["train", "erl"]}
     assert "--rounds" in found["resume",]

@@ -20,7 +20,7 @@ def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def failing(fault: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
     """Raised by a line that stands in a file of Flatwater: the tests' own lines are a user's."""
-    made: dict[str, Any] = {"fault": fault}
+    made: dict[str, Any] = {"fault": fault, "__name__": entry.__name__}
     exec(compile("def fail(*_):\n    raise fault\n", entry.__file__, "exec"), made)
     monkeypatch.setattr(entry, "dispatch", made["fail"])
     return main(["runs", "\x1b[31m"])

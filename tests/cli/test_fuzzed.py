@@ -25,7 +25,8 @@ from fuzzed import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flatwater.cli.main import COMMANDS, main
+from flatwater.cli.main import main
+from flatwater.cli.table import commands
 
 SMALL = ["--panel", "synthetic:4x260", "--env.episode.context", "20", "--env.episode.trading-days", "15"]
 SMALL += ["--env.episode.settlement-days", "5", "--splits.holdout-days", "40", "--splits.validation-days", "40"]
@@ -75,7 +76,7 @@ def _hang(_number: int, _frame: Any) -> None:
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    command = draw(st.sampled_from(sorted(COMMANDS.keys() - ELSEWHERE)))
+    command = draw(st.sampled_from(sorted(commands().keys() - ELSEWHERE)))
     options = options_of(command)
     words = [*command]
     if command[-1] in TINY:

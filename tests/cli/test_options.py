@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flatwater.cli.completion import help_of
-from flatwater.cli.main import COMMANDS
+from flatwater.cli.table import commands
 
 LISTING = Path(__file__).with_name("options.txt")
 
@@ -47,8 +47,8 @@ def explained(command: tuple[str, ...]) -> dict[str, str]:
 
 
 def listing() -> str:
-    options = {command: list(explained(command)) for command in COMMANDS}
-    return "\n\n".join("\n  ".join(block(command, options)) for command in COMMANDS) + "\n"
+    options = {command: list(explained(command)) for command in commands()}
+    return "\n\n".join("\n  ".join(block(command, options)) for command in commands()) + "\n"
 
 
 def block(command: tuple[str, ...], options: dict[tuple[str, ...], list[str]]) -> Iterator[str]:
@@ -68,7 +68,7 @@ def test_the_options_are_those_written_down(monkeypatch: pytest.MonkeyPatch) -> 
     assert listing().splitlines() == LISTING.read_text().splitlines(), "run `make api` and read the diff"
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
 @pytest.mark.parametrize("columns", [80, 100])
 def test_help_fits_the_terminal_and_explains_every_option(
     command: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch
@@ -84,7 +84,7 @@ def test_help_fits_the_terminal_and_explains_every_option(
         assert "None" not in sentences, f"{name}: what leaving it out means is said in words"
 
 
-@pytest.mark.parametrize("command", [(), ("train",), ("panel",), *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("command", [(), ("train",), ("panel",), *commands()], ids=" ".join)
 def test_help_is_fast_and_imports_nothing_heavy(command: tuple[str, ...]) -> None:
     before = os.times()
     ended = subprocess.run([sys.executable, "-c", LIGHT, *command], capture_output=True, text=True, check=False)

@@ -6,7 +6,8 @@ from threading import enumerate as living
 
 import pytest
 
-from flatwater.metrics.sinks import BackgroundSink, Metrics, Sink
+from flatwater.events.background import BackgroundSink, Sink
+from flatwater.metrics.sinks import Metrics
 
 
 class Tracker:

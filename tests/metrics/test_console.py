@@ -12,7 +12,7 @@ from rich.console import Console
 from flatwater.imported import SHIPPED
 from flatwater.metrics.console import RESIDENT, ConsoleTable, group_line, percent, row_line, title_line, whole
 from flatwater.metrics.figures import short_duration, short_number, short_seconds
-from flatwater.recipe import RECIPES, find_recipe
+from flatwater.recipe import find_recipe, recipe_names
 from flatwater.recipes.erl.recipe import LAYOUT
 
 COLUMNS = LAYOUT.columns
@@ -21,7 +21,7 @@ TITLES = title_line(COLUMNS, LAYOUT.short)
 WIDTH = 100
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", recipe_names())
 def test_a_row_of_every_recipe_fits_into_80_characters(recipe: str) -> None:
     layout = find_recipe(recipe, SHIPPED).layout
     assert len(title_line(layout.within(80), layout.short)) <= 80

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from flatwater.errors import RunError
 from flatwater.metrics import tail
-from flatwater.metrics.jsonl import MOST_NUMBER, read_metrics
+from flatwater.metrics.jsonl import read_metrics
 from flatwater.metrics.lines import Tail, read_appended_
 from flatwater.metrics.tail import read_last, start_of_last
+from flatwater.storage.content import MOST_NUMBER
 
 VALUES = st.one_of(st.none(), st.floats(-MOST_NUMBER, MOST_NUMBER), st.integers(-9, 9))
 ROUNDS = st.lists(st.dictionaries(st.sampled_from(["a", "a/b", 'q"uote', "é"]), VALUES, max_size=4), max_size=30)

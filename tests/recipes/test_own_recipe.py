@@ -86,7 +86,7 @@ def test_it_holds_what_was_planned_where_it_was() -> None:
     [
         ("missing:SEARCH", "", "cannot be imported"),
         ("mine:MISSING", "SEARCH = 1", "cannot be imported"),
-        ("mine:SEARCH", "SEARCH = 1", "of the type int: wanted is a Recipe"),
+        ("mine:SEARCH", "SEARCH = 1", "expected a Recipe, got a int"),
         ("mine:SEARCH", "from cross_entropy import SEARCH", "calls itself 'cross_entropy:SEARCH'"),
     ],
 )

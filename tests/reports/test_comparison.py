@@ -52,9 +52,10 @@ def test_a_difference_has_an_interval_where_the_days_are_the_same() -> None:
     names = (made("a"), made("b", daily=0.001, noise=0.0005), made("c", noise=0.01))
     better, same = differences(read_compared({name: Path(name) for name in names}))
     assert better.difference is not None
-    assert better.days == 249
-    assert better.difference.mean == pytest.approx(0.252, abs=0.02), "252 days of a thousandth"
-    assert 0.2 < better.difference.low < better.difference.mean < better.difference.high < 0.3
+    assert (better.difference.count, better.difference.units) == (249, "days")
+    values = better.difference.values
+    assert values["mean"] == pytest.approx(0.252, abs=0.02), "252 days of a thousandth"
+    assert 0.2 < values["low"] < values["mean"] < values["high"] < 0.3
     assert better.sentence.startswith("B earned more than A (+2")
     assert "C is not distinguishable from A" in same.sentence
 

@@ -235,7 +235,7 @@ def test_a_long_run_has_a_small_page(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(run: Path) -> None:
     (run / "trades.parquet").write_bytes(b"no parquet")
     with pytest.raises(RunError, match=r"trades\.parquet: is damaged"):
-        read_run(run)
+        page(read_run(run))
     (run / "trades.parquet").unlink()
     (run / "result.json").write_text("{")
     with pytest.raises(RunError, match=r"result\.json: is damaged"):

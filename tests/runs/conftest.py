@@ -204,7 +204,7 @@ def assert_same(first: Path, second: Path) -> None:
 
 
 MACHINE = ("time/", "memory/", "mirror/", "profile/", "system/", "train/sps")
-RESULTS = ("trades.parquet", "equity.parquet", "lives.parquet", "result.json")
+RESULTS = ("trades.parquet", "equity.parquet", "lives.npz", "result.json")
 
 
 def records(path: Path) -> Records:

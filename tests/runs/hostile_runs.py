@@ -181,7 +181,7 @@ def lay_pickles(trap: Trap, run: Path) -> None:
     """Pickles under the names of whatever a run has."""
     content = pickle.dumps(Opener(trap.mark))
     (run / "checkpoints" / "objects").mkdir(exist_ok=True)
-    names = ("equity.parquet", "trades.parquet", "lives.parquet", "prices.parquet", "plan.json", "holdout.json")
+    names = ("equity.parquet", "trades.parquet", "lives.npz", "prices.parquet", "plan.json", "holdout.json")
     for name in (*names, "sections.json", "checkpoints/round-000002.json", "checkpoints/objects/aa", "model.pt"):
         (run / name).write_bytes(content)
 

@@ -15,9 +15,10 @@ from signalled import signal_amid
 
 from flatwater.cli.main import main
 from flatwater.errors import ConfigError, RunError
-from flatwater.rundir.events import Event, JsonLines, RunLog, Voice
-from flatwater.runs import event_command
-from flatwater.runs.event_command import EventCommand, check_command
+from flatwater.events import command as event_command
+from flatwater.events.command import EventCommand, check_command
+from flatwater.events.event import Event
+from flatwater.rundir.events import JsonLines, RunLog, Voice
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (\w+) +(.+)")
 

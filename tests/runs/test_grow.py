@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import polars as pl
+import numpy as np
 import pytest
 import torch
 from conftest import TINY_GROW, entries
@@ -18,6 +18,7 @@ from flatwater.cli.main import main
 from flatwater.envs.growing.stages import Stage
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.grow.lives import read_lives
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.run import compose
 from flatwater.recipes.grow.sections import STAGES
@@ -76,13 +77,13 @@ def test_a_run_leaves_its_result_and_its_lives(run: Path) -> None:
     result = json.loads((run / "result.json").read_text())
     assert set(result["players"]) == {"policy", "wait", "random", "heuristic"}
     assert (result["trainer"], result["split"], result["episodes"]) == ("grow", "held-out", 2)
-    lives = pl.read_parquet(run / "lives.parquet")
-    assert len(lives) == 4 * 2 * 3
-    policy = lives.filter(pl.col("player") == "policy")
-    returns = policy.group_by("env_seed").agg(pl.col("reward").sum())["reward"]
-    assert result["players"]["policy"]["return"] == pytest.approx(returns.mean())
-    waited = lives.filter(pl.col("player") == "wait")
-    assert {stage for stages in waited["stage"].to_list() for stage in stages} == {int(Stage.DORMANT)}
+    lives = read_lives(run)
+    assert lives is not None
+    assert len(lives["player"]) == 4 * 2 * 3
+    policy = lives["player"] == "policy"
+    returns = [lives["reward"][policy & (lives["env_seed"] == seed)].sum() for seed in {*lives["env_seed"].tolist()}]
+    assert result["players"]["policy"]["return"] == pytest.approx(np.mean(returns))
+    assert (lives["stage"][lives["player"] == "wait"] == int(Stage.DORMANT)).all()
     assert result["players"]["wait"]["germinated"] == 0
     last = entries(run / "episodes.jsonl")[-1]
     assert [len(last[name]) for name in ("seed", "return", "accuracy", "wait", "fossilised")] == [2] * 5
@@ -208,6 +209,7 @@ def test_a_plan_does_not_import_the_compiler() -> None:
     program = """
 import sys
 from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.grow.lives import read_lives
 from flatwater.recipes.grow.plan import plan_grow
 import torch
 plan_grow(GrowRunConfig(), torch.device("cpu"))

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from flatwater.errors import FlatwaterError
+from flatwater.events.event import Event
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.mirror.sender import small_files
-from flatwater.rundir.events import Event, RunLog
+from flatwater.rundir.events import RunLog
 from flatwater.rundir.layout import RunFolder, locked
 from flatwater.rundir.looks import log_look
 

@@ -8,7 +8,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from flatwater.algorithms.config import LearnerConfig
 from flatwater.cli.main import interface_of
 from flatwater.envs.trading.market import outline_market
 from flatwater.panel.locate import load_panel
@@ -20,6 +19,7 @@ from flatwater.replay.config import RowReplayConfig
 from flatwater.runs import planning
 from flatwater.state.tree import nbytes
 from flatwater.trainers.erl.crew import Here
+from flatwater.trainers.erl.learner import LearnerConfig
 from flatwater.trainers.erl.setup import build_setup, members_at_once
 from flatwater.trainers.erl.state import build_erl
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import flatwater as fw
-from flatwater.algorithms.config import AlgorithmConfig, LearnerConfig
+from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.cli.main import interface_of, main
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import ConfigError
 from flatwater.sweeps.trial import prepare, train
+from flatwater.trainers.erl.learner import LearnerConfig
 
 HERE = Path(__file__).parent
 OWN = ("--learner.algorithm", "regression:REGRESSION")

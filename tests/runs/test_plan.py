@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from flatwater.algorithms.config import DDPGConfig, HindsightConfig, LearnerConfig, SACConfig, TD3Config
+from flatwater.algorithms.config import DDPGConfig, SACConfig, TD3Config
 from flatwater.cli.main import interface_of, main
 from flatwater.envs.trading.market import tensors_of
 from flatwater.memory.probes.process import resident_bytes
@@ -18,6 +18,7 @@ from flatwater.recipes.erl.plan import outline, plan_erl
 from flatwater.recipes.erl.run import compose
 from flatwater.replay.config import RowReplayConfig
 from flatwater.state.tree import nbytes
+from flatwater.trainers.erl.learner import HindsightConfig, LearnerConfig
 
 CPU = torch.device("cpu")
 

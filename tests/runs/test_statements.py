@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from flatwater.errors import RunError
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.headline import headline
 from flatwater.memory.planner import Plan
-from flatwater.rundir.statements import REST, headline, held_against, largest_groups, line_of, parts, read_plan
+from flatwater.rundir.statements import REST, held_against, largest_groups, line_of, parts, read_plan
 
 SIZES = st.integers(9, 1 << 40)
 PATHS = st.from_regex(r"[a-z]{1,3}(\.[a-z]{1,3}){0,3}", fullmatch=True)

@@ -18,7 +18,6 @@ import pytest
 from rich.console import Console
 from signalled import signal_when
 
-from flatwater.algorithms.config import LearnerConfig
 from flatwater.cli.main import main
 from flatwater.config.toml import load_config
 from flatwater.errors import ConfigError, RunError
@@ -27,6 +26,7 @@ from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.rundir.layout import RunFolder, locked
+from flatwater.trainers.erl.learner import LearnerConfig
 
 pytest.importorskip("optuna", reason="the extra `sweep` is not installed")
 
@@ -251,7 +251,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from rich.console import Console
-from flatwater.algorithms.config import LearnerConfig
+from flatwater.trainers.erl.learner import LearnerConfig
 from flatwater.memory.probes.limit import limits
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.sweeps.opening import Order, open_sweep

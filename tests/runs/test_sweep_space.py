@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.algorithms.config import LearnerConfig
 from flatwater.errors import ConfigError
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.sweeps.space import Choices, Range, read_space, with_settings
+from flatwater.trainers.erl.learner import LearnerConfig
 
 BASE = ErlRunConfig(learner=LearnerConfig(algorithm="ddpg"))
 

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from flatwater.cli.main import interface_of, main
 from flatwater.errors import ConfigError
+from flatwater.events.background import BackgroundSink, Sink
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.metrics.sinks import BackgroundSink, Metrics, Sink
+from flatwater.metrics.sinks import Metrics
 from flatwater.recipes.erl.config import ErlRunConfig
 from flatwater.runs import trackers
 from flatwater.runs.session import start
@@ -105,7 +106,7 @@ def test_a_tracker_that_never_answers_is_left_alone_and_what_waits_has_an_owner(
     lines = (run / "ledger.jsonl").read_text().splitlines()
     first, second = [json.loads(line)["owned"].get("trackers.tensorboard", 0) for line in lines]
     assert first == 0, "weighed before the round is in the queue"
-    assert second == len((run / "metrics.jsonl").read_bytes().splitlines(keepends=True)[0])
+    assert second == len((run / "metrics.jsonl").read_bytes().splitlines()[0])
 
 
 def test_a_run_without_trackers_writes_none(tiny: list[str]) -> None:

@@ -20,7 +20,7 @@ from flatwater.cli.main import main
 from flatwater.config.code import code_fields
 from flatwater.errors import FlatwaterError, TrustError
 from flatwater.imported import SHIPPED
-from flatwater.recipe import RECIPES, find_recipe
+from flatwater.recipe import find_recipe, recipe_names
 from flatwater.runs import begun
 
 COMMANDS = {
@@ -331,7 +331,7 @@ PLAIN = {
 """Texts of a configuration that name no code."""
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", recipe_names())
 def test_each_text_of_a_configuration_is_known_to_name_code_or_not(recipe: str) -> None:
     def walk(cls: Any, above: str) -> Iterator[str]:
         coded = code_fields(cls)

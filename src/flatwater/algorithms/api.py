@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, Span, build_adam
-from flatwater.algorithms.config import ALGORITHMS, AlgorithmConfig, Settings
+from flatwater.algorithms.config import AlgorithmConfig, Settings, own_algorithm
 from flatwater.errors import ConfigError
 from flatwater.imported import find_object
 from flatwater.nets.stack import Layout, Params, init_, lowered
@@ -186,7 +186,7 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
     Raises:
         ConfigError: as of `named_algorithm`.
     """
-    return named_algorithm(ALGORITHMS.get(config.algorithm, config.algorithm))
+    return named_algorithm(config.places.get(config.algorithm) or own_algorithm(config.algorithm))
 
 
 def named_algorithm(where: str) -> Algorithm:

@@ -16,17 +16,26 @@ from flatwater.config.declare import config, refuse_given
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import ConfigError, require
 from flatwater.imported import import_object
+from flatwater.plugins import rows
 from flatwater.printable import shown
 
 Noise = Annotated[float, Bounds(0, 100)]
 
-ALGORITHMS = {
-    "hindsight": "flatwater.algorithms.hindsight:HINDSIGHT",
+PLACES = {
     "ddpg": "flatwater.algorithms.ddpg:DDPG",
     "td3": "flatwater.algorithms.ddpg:TD3",
     "sac": "flatwater.algorithms.sac:SAC",
 }
-"""By name: where its `Algorithm` is. Its settings stand in the table of that name."""
+"""By name: where the `Algorithm` is whose settings stand in the table of that name."""
+
+
+def own_algorithm(name: str) -> str:
+    """Where an algorithm is whose settings stand in the table `own`; empty where the name is none.
+
+    Args:
+        name: `package.module:NAME`, or one that an installed package has (`plugins.py`).
+    """
+    return name if ":" in name else str(rows("algorithms").get(name, ""))
 
 
 @config(table="learner.own")
@@ -48,23 +57,15 @@ class Settings:
         """Of so many updates the last one does all that an update can do; the plan tries it out."""
         return 1
 
+    def check_together(self, table: str) -> None:
+        """Refuse what is within its bounds and does not fit together.
 
-@config(table="learner.hindsight")
-class HindsightConfig(Settings):
-    """Learning from the gain of every purchase that could have been made: for markets, which do not answer."""
+        Args:
+            table: the dotted path of these settings, for messages.
 
-    replays: ClassVar[bool] = False
-
-    actor_lr: Rate = 2e-3
-    """Learning rate of the actors (AdamW)."""
-    updates: Count = 48
-    """Updates of each member in a round."""
-    batch_size: Count = 32
-    """Days of each member in one micro-batch."""
-    stretches: Count | None = None
-    """A batch is so many stretches of consecutive days, of which each day is encoded once: the more, the less its days
-    have in common; the fewer, the cheaper a long context is. Divides `batch_size`. Left out: as many as read at most 20
-    rows of the panel a day: days by themselves up to a context of 20, one stretch where it is long."""
+        Raises:
+            ConfigError: names the setting.
+        """
 
 
 @config(table="learner.ddpg")
@@ -91,6 +92,11 @@ class DDPGConfig(Settings):
     """Factor on the exploration noise for each update."""
     noise_floor: Noise = 0.01
     """Exploration noise does not fall below this."""
+
+    def check_together(self, table: str) -> None:
+        """The noise does not begin below its floor."""
+        floor = self.noise_floor
+        require(self.noise >= floor, f"{table}.noise", self.noise, f"{table}.noise_floor ({floor}) or more")
 
 
 @config(table="learner.td3")
@@ -143,6 +149,9 @@ class AlgorithmConfig:
     A trainer has a class of this one with a table for each algorithm that it offers.
     """
 
+    places: ClassVar[Mapping[str, str]] = PLACES
+    """By name: where the algorithms are that have a table of their own."""
+
     algorithm: Annotated[str, Code()] = ""
     """The name of the table that counts."""
     weight_decay: Annotated[float, Bounds(0, 100)] = 5e-4
@@ -164,7 +173,7 @@ class AlgorithmConfig:
     @property
     def table(self) -> str:
         """The field that they stand in."""
-        return "own" if ":" in self.algorithm else self.algorithm
+        return "own" if own_algorithm(self.algorithm) else self.algorithm
 
     def with_own(self, **changes: Any) -> Self:  # noqa: ANN401  (fields of the algorithm's class)
         """The same with other settings of the chosen algorithm."""
@@ -174,21 +183,21 @@ class AlgorithmConfig:
     def __variant__(cls, given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
         """The class with the table `own`, where `given` names an algorithm by where it is."""
         name = given.get("algorithm", "")
-        return cls.of(name) if isinstance(name, str) and ":" in name else cls
+        return cls.of(name) if isinstance(name, str) and own_algorithm(name) else cls
 
     @classmethod
     def of(cls, name: str) -> "type[AlgorithmConfig]":
         """The class with a table `own` of the settings of an algorithm.
 
         Args:
-            name: `package.module:NAME`, where its `Algorithm` is.
+            name: as of `own_algorithm`.
 
         Raises:
             ConfigError: there is none.
         """
         kind: Any = cls  # for the type checker, to which a class of frozen values has no hash
         # Named by where it is, as it imports torch.
-        found: Any = import_object("flatwater.algorithms.api:named_algorithm")(name)
+        found: Any = import_object("flatwater.algorithms.api:named_algorithm")(own_algorithm(name))
         return _with_own(kind, name, found.settings)
 
     def chosen(self, name: str) -> "AlgorithmConfig":
@@ -197,10 +206,10 @@ class AlgorithmConfig:
         Raises:
             ConfigError: there is none, or settings were given that it does not read.
         """
-        if name == self.algorithm or ":" not in name + self.algorithm:
+        if name == self.algorithm or not (own_algorithm(name) or own_algorithm(self.algorithm)):
             return replace(self, algorithm=name)
         plain, given = type(self), to_mapping(self) | {"algorithm": name}
-        if ":" in self.algorithm:
+        if own_algorithm(self.algorithm):
             refuse_given(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
             plain = next(cls for cls in plain.__mro__[1:] if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
             given.pop("own")
@@ -223,31 +232,7 @@ class AlgorithmConfig:
                     f"with learner.algorithm = '{self.algorithm}', which does not read it. Choose learner.algorithm = "
                     f"'{name}', or leave it out",
                 )
-        own, table = self.own, f"learner.{self.table}"
-        if isinstance(own, HindsightConfig):
-            require(
-                own.stretches is None or own.batch_size % own.stretches == 0,
-                f"{table}.stretches",
-                own.stretches,
-                f"a divisor of {table}.batch_size ({own.batch_size})",
-            )
-        if isinstance(own, DDPGConfig):
-            floor = own.noise_floor
-            require(own.noise >= floor, f"{table}.noise", own.noise, f"{table}.noise_floor ({floor}) or more")
-
-
-@config(table="learner")
-class LearnerConfig(AlgorithmConfig):
-    """How every trader learns. The settings of an algorithm are in the table of its name."""
-
-    algorithm: Annotated[str, Code()] = "hindsight"
-    """hindsight: from the gain of every purchase that could have been made; for markets, which do not answer. ddpg,
-    td3, sac: from what was played, with critics; for environments that answer. package.module:NAME: an algorithm of
-    yours, with its settings in the table `own`."""
-    hindsight: HindsightConfig = field(default_factory=HindsightConfig)
-    ddpg: DDPGConfig = field(default_factory=DDPGConfig)
-    td3: TD3Config = field(default_factory=TD3Config)
-    sac: SACConfig = field(default_factory=SACConfig)
+        self.own.check_together(f"learner.{self.table}")
 
 
 @cache

@@ -53,9 +53,9 @@ class Completion:
 
 def options_of_all() -> Options:
     """What the help of each command lists."""
-    from flatwater.cli.main import COMMANDS
+    from flatwater.cli.table import commands
 
-    return {command: options_in(help_of(command)) for command in COMMANDS}
+    return {command: options_in(help_of(command)) for command in commands()}
 
 
 def help_of(command: Sequence[str]) -> str:

@@ -7,11 +7,13 @@ from signal import SIGINT
 from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
 from flatwater.border import own_place
+from flatwater.cli.table import OVER_RECIPES, commands
 from flatwater.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
-from flatwater.imported import GIVEN, import_object, trusting
+from flatwater.imported import GIVEN, trusting
 from flatwater.masking import masked
+from flatwater.plugins import faults, load
 from flatwater.printable import shown
-from flatwater.recipe import RECIPES, find_recipe, recipe_in
+from flatwater.recipe import find_recipe, recipe_in, recipe_names
 from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater.streams import complaints, fill_closed, lasting, output_error, own_output
 
@@ -19,54 +21,6 @@ INTERRUPTED = 130
 NO_READER = 141
 HELP = ("-h", "--help")
 TRUST = "--trust"
-
-OVER_RECIPES = {
-    "train": ("flatwater.cli.train:Train", ""),
-    "plan": ("flatwater.cli.plan:Plan", "show the memory that a run of {} would hold, by owner, before it starts"),
-    "sweep": ("flatwater.cli.sweep:Sweep", "search for the settings with which {} trains best"),
-}
-"""Commands that a recipe belongs to, `flatwater train erl`: its settings are their options. What `train` does is
-the recipe's to say."""
-
-COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
-    **{
-        (verb, name): (where, line.format(f"`train {name}`") or does)
-        for verb, (where, line) in OVER_RECIPES.items()
-        for name, (_, does) in RECIPES.items()
-    },
-    ("study",): ("flatwater.cli.study:Study", "train in each fold of a walk-forward, and say what the result shows"),
-    ("resume",): ("flatwater.cli.train:Resume", "go on with a run from its newest checkpoint, bit for bit"),
-    ("evaluate",): ("flatwater.cli.evaluate:Evaluate", "play the trained champion or policy against the baselines"),
-    ("orders",): (
-        "flatwater.cli.orders:OrdersCommand",
-        "list what a trained trader buys and sells after the newest day",
-    ),
-    ("backtest",): ("flatwater.cli.evaluate:BacktestCommand", "play a trained trader over days of your choice"),
-    ("export",): ("flatwater.cli.evaluate:Export", "write a trained policy as one file: ONNX, torch, weights"),
-    ("checkpoints",): ("flatwater.cli.checkpoints:Checkpoints", "list a run's checkpoints and check them"),
-    ("mirror",): ("flatwater.cli.checkpoints:MirrorCommand", "send missing checkpoints and records to a run's mirror"),
-    ("prune",): ("flatwater.cli.checkpoints:Prune", "remove all but the newest checkpoints of a run, here or at a URL"),
-    ("report",): ("flatwater.cli.report:Report", "write a run, or a watch, as one web page"),
-    ("top",): ("flatwater.cli.runs:Top", "watch a run: memory by owner, speed, fitness, findings"),
-    ("watch",): ("flatwater.cli.watch:Watch", "run any training program and say what grows in it"),
-    ("runs",): ("flatwater.cli.runs:Runs", "list runs: recipe, state, rounds, score, size"),
-    ("compare",): (
-        "flatwater.cli.compare:Compare",
-        "compare runs: settings, numbers, and how sure a difference is",
-    ),
-    ("panel", "import"): (
-        "flatwater.cli.panel:PanelImport",
-        "make a panel of prices from Parquet, CSV or Excel",
-    ),
-    ("panel", "show"): ("flatwater.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
-    ("cluster", "check"): ("flatwater.cli.cluster:ClusterCheck", "say which machines of a Ray cluster could compute"),
-    ("version",): (
-        "flatwater.cli.version:Version",
-        "print the version, and what numbers depend on: torch, Python, CPU",
-    ),
-    ("completion",): ("flatwater.cli.completion:Completion", "print a script that completes commands in your shell"),
-}
-"""Words of a command -> the class that is its interface, and one line of help. A module is imported when it is used."""
 
 EXIT_CODES = """\
 exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input, or an error in code of yours
@@ -182,7 +136,7 @@ def dispatch(words: Sequence[str], errors: TextIO) -> int:
     found = find(words)
     if found is not None:
         return run(found, words[len(found) :])
-    below = [command for command in COMMANDS if command[0] == words[0]]
+    below = [command for command in commands() if command[0] == words[0]]
     if below and (len(words) == 1 or words[1] in HELP):
         sys.stdout.write(overview(below))
         return 0
@@ -203,17 +157,17 @@ def find(words: Sequence[str]) -> tuple[str, ...] | None:
     """The command that the first words name; a recipe of somebody else's has a colon."""
     if words[0] in OVER_RECIPES and len(words) > 1 and ":" in words[1]:
         return words[0], words[1]
-    return next((command for command in COMMANDS if tuple(words[: len(command)]) == command), None)
+    return next((command for command in commands() if tuple(words[: len(command)]) == command), None)
 
 
 def interface_of(command: tuple[str, ...]) -> type[Any]:
     """The class whose fields are the command's options."""
     verb, *recipe = command
     if verb not in OVER_RECIPES:
-        return cast("type[Any]", import_object(COMMANDS[command][0]))
+        return cast("type[Any]", load(commands()[command][0]))
     from flatwater.cli.settings import over_recipe
 
-    return over_recipe(import_object(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
+    return over_recipe(load(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
 
 
 def run(command: tuple[str, ...], options: Sequence[str]) -> int:
@@ -250,12 +204,12 @@ def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]
     return lambda program, options: read_options(interface, program, options)
 
 
-def overview(commands: Iterable[tuple[str, ...]] | None = None) -> str:
+def overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
     """The help text: these commands, each with its line; all of them where none are given."""
-    if commands is None:
-        lines = dict(map(_in_short, COMMANDS))
+    if these is None:
+        lines = dict(map(_in_short, commands()))
     else:
-        lines = {" ".join(command): COMMANDS[command][1] for command in commands}
+        lines = {" ".join(command): commands()[command][1] for command in these}
     width = max(map(len, lines))
     rows = [f"  {name:<{width}}  {line}" for name, line in lines.items()]
     return "\n".join(
@@ -277,7 +231,7 @@ def overview(commands: Iterable[tuple[str, ...]] | None = None) -> str:
 def _in_short(command: tuple[str, ...]) -> tuple[str, str]:
     """A command and its line. Each recipe is told once, where it is trained."""
     _, line = OVER_RECIPES.get(command[0], ("", ""))
-    return (f"{command[0]} RECIPE", line.format("a recipe")) if line else (" ".join(command), COMMANDS[command][1])
+    return (f"{command[0]} RECIPE", line.format("a recipe")) if line else (" ".join(command), commands()[command][1])
 
 
 def _nearest(given: str, known: Iterable[str]) -> str:
@@ -289,12 +243,13 @@ def _nearest(given: str, known: Iterable[str]) -> str:
 
 def _unknown(words: Sequence[str], errors: TextIO) -> int:
     if words[0] in OVER_RECIPES and words[1:]:
-        line = f"there is no recipe {shown(words[1])}. Known: {', '.join(RECIPES)}, or package.module:NAME of your own."
-        complain(errors, f"{line}{_nearest(words[1], RECIPES)}")
+        recipes = recipe_names()
+        line = f"there is no recipe {shown(words[1])}. Known: {', '.join(recipes)}, or package.module:NAME of your own."
+        complain(errors, f"{line}{_nearest(words[1], recipes)}{faults('recipes')}")
         return FlatwaterError.exit_code
-    same = [" ".join(command) for command in COMMANDS if command[0] == words[0]]
-    known = same or sorted(" ".join(command) for command in COMMANDS)
+    same = [" ".join(command) for command in commands() if command[0] == words[0]]
+    known = same or sorted(" ".join(command) for command in commands())
     given = " ".join(words[:2] if same else words[:1])
-    near = _nearest(given, [*known, *(command[0] for command in COMMANDS)])
-    complain(errors, f"no command {shown(given)}. Known: {', '.join(known)}.{near}")
+    near = _nearest(given, [*known, *(command[0] for command in commands())])
+    complain(errors, f"no command {shown(given)}. Known: {', '.join(known)}.{near}{faults('commands')}")
     return FlatwaterError.exit_code

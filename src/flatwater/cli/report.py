@@ -52,14 +52,18 @@ class Report:
         return state_of(open_folder(Path(self.run)), 0, 0) == "training"
 
     def _draw(self) -> None:
-        from flatwater.studies.records import StudyFolder
+        from flatwater.plugins import load, rows
         from flatwater.terminal import say
         from flatwater.units import format_bytes
 
-        if Path(self.run).is_file():
+        path = Path(self.run)
+        others = [where for mark, where in rows("pages").values() if (path / mark).is_file()]
+        if path.is_file():
             written, size = self._of_watch()
+        elif others:
+            written, size = self._written(*load(others[0])(path))
         else:
-            written, size = self._of_study() if StudyFolder(Path(self.run)).study.is_file() else self._of_run()
+            written, size = self._of_run()
         say(f"{written}  {format_bytes(size)}")
 
     def _of_run(self) -> tuple[Written, int]:
@@ -83,13 +87,6 @@ class Report:
         told = Path(self.run)
         seen = read_watch(told)
         return self._written(told.with_suffix(".html"), lambda: watch_page(seen, datetime.now().astimezone()))
-
-    def _of_study(self) -> tuple[Written, int]:
-        from flatwater.studies.page import study_page
-        from flatwater.studies.records import StudyFolder, read_study
-
-        path = Path(self.run)
-        return self._written(StudyFolder(path).report, lambda: study_page(read_study(path)))
 
     def _written(self, beside: Path, page: Callable[[], str]) -> tuple[Written, int]:
         """The page of what was read, where --out or else `beside` says."""

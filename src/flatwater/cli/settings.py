@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.algorithms.config import AlgorithmConfig, own_algorithm
 from flatwater.cli.options import read_options
 from flatwater.config.declare import absent_settings
 from flatwater.config.toml import read_toml
@@ -32,7 +32,11 @@ class OverFile:
         base = cls.config_type() if file is None else _load(cls.config_type, file, options)
         settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}
         learner, algorithm = settings.get("learner"), option_value("--learner.algorithm", options)
-        if isinstance(learner, AlgorithmConfig) and algorithm is not None and ":" in algorithm + learner.algorithm:
+        if (
+            isinstance(learner, AlgorithmConfig)
+            and algorithm is not None
+            and any(map(own_algorithm, (algorithm, learner.algorithm)))
+        ):
             settings["learner"] = learner.chosen(algorithm)  # its settings are options as well
         return read_options(cls, program, options, cls(**settings), more=cls.help_more, later=settings)
 

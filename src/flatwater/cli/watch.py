@@ -103,7 +103,7 @@ class Watch:
         from flatwater.units import parse_bytes
 
         if self.on_finding is not None:
-            from flatwater.runs.event_command import check_command
+            from flatwater.events.command import check_command
 
             check_command(self.on_finding, "--on-finding")
         limit = None if self.budget is None else parse_bytes(self.budget)
@@ -147,9 +147,9 @@ class Watch:
         if self.on_finding is None or not self.on_finding.strip():
             yield None
             return
+        from flatwater.events.command import EventCommand
+        from flatwater.events.event import Event
         from flatwater.memory.diagnose.finding import Finding
-        from flatwater.rundir.events import Event
-        from flatwater.runs.event_command import EventCommand
 
         command = EventCommand(self.on_finding, say, "--on-finding")
         told = set[tuple[str, str]]()

@@ -6,10 +6,9 @@ from statistics import quantiles
 
 from flatwater.comparisons.side_by_side import Compared, Rows, differences, number_rows, setting_rows
 from flatwater.metrics.jsonl import known
-from flatwater.metrics.lines import thinned
-from flatwater.recipes.erl.sections import changes
+from flatwater.recipe import find_installed
 from flatwater.reports.blocks import Block, Paragraph, Section, Table, Tile
-from flatwater.reports.chart import MOST_POINTS, Axis, Chart, Line, round_axis
+from flatwater.reports.chart import Axis, Chart, Line, round_axis
 from flatwater.reports.document import document
 
 MIB = 1 << 20
@@ -49,9 +48,7 @@ def _tiles(runs: Sequence[Compared]) -> Iterator[Tile]:
 def _result(runs: Sequence[Compared]) -> Iterator[Block]:
     for found in differences(runs):
         yield Paragraph(found.sentence)
-    equity = equity_chart(runs)
-    if equity is not None:
-        yield equity
+    yield from _own_charts(runs)
     yield _table(runs, number_rows(runs))
     said = "An interval that holds 0 does not tell the two apart. Runs that were chosen on the days that they are "
     yield Paragraph(f"{said}compared on look better than they are: these are not the days of the holdout.", "reading")
@@ -94,26 +91,15 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
     return None if len(kept) == len(values) or not margin else (min(kept) - margin, max(kept) + margin)
 
 
-def equity_chart(runs: Sequence[Compared]) -> Chart | None:
-    """Equity of what each run trained, in percent of its first day's; None where no run has any."""
-    marks = []
-    for at, each in enumerate(runs):
-        column, equity = each.run.recipe.trained, each.run.equity
-        if equity is None or column not in equity.columns:
-            continue
-        kept = equity[thinned(len(equity), MOST_POINTS)]
-        dates, values = kept["date"].to_list(), kept[column].to_list()
-        marks.append(changes(each.letter, dates, values, colour(at), width=2, front=False))
-    if not marks:
-        return None
-    return Chart(
-        title="Equity",
-        reading="Change in percent since each run's first day, after costs.",
-        marks=marks,
-        x=Axis(kind="date"),
-        y=Axis(unit="%", zero=True),
-        height=360,
+def _own_charts(runs: Sequence[Compared]) -> Sequence[Chart]:
+    """Those that the recipe of the first run has for a comparison."""
+    recipe = find_installed(runs[0].run.recipe.name)
+    if recipe is None or recipe.comparison is None:
+        return []
+    found: Sequence[Chart] = recipe.comparison(
+        {each.letter: each.run for each in runs}, [*map(colour, range(len(runs)))]
     )
+    return found
 
 
 def _settings(runs: Sequence[Compared]) -> Iterator[Block]:

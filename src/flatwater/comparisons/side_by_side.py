@@ -1,35 +1,29 @@
 """Two to eight runs beside each other, read from their folders alone.
 
-Whether one is better than another is not seen from two numbers: where both have traded the same days, the difference of
-their returns has an interval, by the block bootstrap of a single result (`recipes/erl/comparison.py`).
+Whether one is better than another is not seen from two numbers. A recipe may say how sure a difference is: that of
+traders resamples the days that both have traded.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from statistics import median
 from string import ascii_uppercase
 from typing import Any, cast
 
-import numpy as np
-
 from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError
 from flatwater.forms import write_value
-from flatwater.metrics.jsonl import plain
 from flatwater.mirror.download import at_hand
-from flatwater.panel.calendar import DAILY, calendar_of
-from flatwater.recipe import find_shipped
-from flatwater.recipes.erl.comparison import Difference, difference_of
+from flatwater.recipe import Difference, NoDifferenceError, find_installed
 from flatwater.reports.records import RunRecords, read_run
+from flatwater.storage.content import plain
 from flatwater.units import format_bytes, format_duration
 
 MOST_RUNS = 8
 """As many colours as a page has for curves."""
-FEWEST = 20
-"""Of a difference with an interval: one block of the bootstrap."""
 ROUNDS_OF_PACE = 8
 NOTHING = "-"
 """What a run does not have."""
@@ -63,19 +57,17 @@ class Against:
     letter: str
     first: str
     difference: Difference | None
-    """Of the returns, in a year; None where they cannot be compared."""
-    days: int
-    reason: str
+    """None where they cannot be compared."""
+    reason: str = ""
     """Why there is no difference; empty where there is one."""
-    units: str = DAILY.units
-    """What these are: days, weeks, months."""
 
     @property
     def sentence(self) -> str:
         """What follows, in words."""
         if self.difference is None:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
-        return f"{self.letter} {self.difference.told(self.first)}, over the same {self.days} {self.units}."
+        same = f"the same {self.difference.count} {self.difference.units}"
+        return f"{self.letter} {self.difference.told(self.first)}, over {same}."
 
 
 def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared]:
@@ -129,7 +121,7 @@ def _settings(run: RunRecords) -> dict[str, Any]:
 
     A recipe that does not ship is not imported for its defaults: its folders have every setting.
     """
-    shipped = find_shipped(run.recipe.name)
+    shipped = find_installed(run.recipe.name)
     return _flat({} if shipped is None else to_mapping(shipped.config())) | _flat(run.config)
 
 
@@ -189,31 +181,14 @@ def differences(runs: Sequence[Compared]) -> list[Against]:
 
 
 def _against(own: Compared, first: Compared) -> Against:
-    def none(reason: str) -> Against:
-        return Against(own.letter, first.letter, None, 0, reason)
-
-    tables = [each.run.equity for each in (own, first) if each.run.equity is not None]
-    if len(tables) < 2:  # noqa: PLR2004  (two sides)
-        missing = " and ".join(each.letter for each in (own, first) if each.run.equity is None)
-        return none(f"for lack of the daily equity of {missing}, which only a trader with a result has")
-    if not tables[0]["date"].equals(tables[1]["date"]):
-        return none("their equity is of different days")
-    column, calendar = first.run.recipe.trained, calendar_of(tables[0]["date"].to_numpy())
-    returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
-    if len(returns) < len(tables) or len(returns[0]) < FEWEST:
-        return none(
-            f"fewer than {FEWEST} {calendar.units}" if len(returns) == len(tables) else "they trained different things"
-        )
-    if not all(np.isfinite(each).all() for each in returns):
-        return none(f"an equity curve has {calendar.units} without a number")
-    found = difference_of(*returns, a_year=calendar.a_year, seed=0)
-    return Against(own.letter, first.letter, found, len(returns[0]), "", calendar.units)
-
-
-def period_returns(equity: np.ndarray) -> np.ndarray:
-    """The change of each period, as a fraction; not a number after one without equity."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.diff(equity) / equity[:-1])
+    recipe = find_installed(first.run.recipe.name)
+    if recipe is None or recipe.difference is None:
+        return Against(own.letter, first.letter, None, f"the recipe of {first.letter} gives none")
+    try:
+        found: Difference = recipe.difference({each.letter: each.run for each in (own, first)})
+    except NoDifferenceError as fault:
+        return Against(own.letter, first.letter, None, str(fault))
+    return Against(own.letter, first.letter, found)
 
 
 def as_json(runs: Sequence[Compared]) -> dict[str, Any]:
@@ -237,9 +212,9 @@ def as_json(runs: Sequence[Compared]) -> dict[str, Any]:
             {
                 "run": one.letter,
                 "against": one.first,
-                "days": one.days,
+                "days": 0 if one.difference is None else one.difference.count,
                 "reason": one.reason or None,
-                "interval": None if one.difference is None else asdict(one.difference),
+                "interval": None if one.difference is None else one.difference.values,
             }
             for one in differences(runs)
         ],

@@ -19,6 +19,7 @@ from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.errors import ConfigError
 from flatwater.imported import find_object
+from flatwater.plugins import faults, rows
 
 WORLDS = (
     "forage, gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
@@ -77,7 +78,7 @@ def build_world(
     """The world of a name.
 
     Args:
-        name: as `WORLDS` lists them.
+        name: as `WORLDS` lists them, or one that an installed package has (`plugins.py`).
         envs: E.
         foraging: of the world `forage`.
         wrapped: of all others.
@@ -86,6 +87,7 @@ def build_world(
     Raises:
         ConfigError: if there is none, or a package is missing, or it cannot be used.
     """
+    name = rows("environments").get(name, name)
     kind, _, what = name.partition(":")
     if kind == "forage" and not what:
         return ForagingWorld(foraging, envs)
@@ -97,7 +99,9 @@ def build_world(
         return PettingZooWorld(what, wrapped, envs, allow_nan=allow_nan)
     if what and kind not in {"forage", "gymnasium", "pettingzoo"}:
         return _own_world(name, wrapped, envs, allow_nan=allow_nan)
-    raise ConfigError(f"there is no environment of this name. Give {WORLDS}.{_registered_like(name)}")
+    raise ConfigError(
+        f"there is no environment of this name. Give {WORLDS}.{_registered_like(name)}{faults('environments')}"
+    )
 
 
 def _registered_like(name: str) -> str:

@@ -16,14 +16,13 @@ from typing import Any
 from flatwater.errors import RunError
 from flatwater.printable import shown
 from flatwater.regular import append_regular, open_regular
-from flatwater.storage.content import parse_json
+from flatwater.storage.content import is_number, parse_json, plain
 from flatwater.storage.directory import telling, write_object
 from flatwater.units import format_bytes
 
 Record = dict[str, Any]
 MOST_ROUNDS = 1 << 53
 """A larger number is no round that anybody trained, and no float holds it."""
-MOST_NUMBER = 1.7e308
 MOST_LINE = 4 << 20
 """Bytes of a line: those of our recipes have some thousands."""
 
@@ -73,17 +72,6 @@ def line_of(round: int, record: Mapping[str, object]) -> bytes:
     return json.dumps({"round": round} | {name: plain(value) for name, value in record.items()}).encode() + b"\n"
 
 
-def plain(value: object) -> object:
-    """The value for JSON: null for what is not finite, lists for tuples."""
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
-    return value
-
-
 def _cut_(path: Path, resume_at: int) -> None:
     """Keep the whole lines of rounds up to `resume_at`; replace the file at once, and only if something must go."""
     if not os.path.lexists(path):
@@ -118,11 +106,6 @@ def round_of(line: bytes) -> int | None:
     """The round that a line is about; None where the line is half-written or no record."""
     record = record_of(line)
     return None if record is None else int(record["round"])
-
-
-def is_number(value: object) -> bool:
-    """Whether a value of a record can be drawn and counted with: JSON knows numbers that no float holds."""
-    return isinstance(value, int | float) and -MOST_NUMBER <= value <= MOST_NUMBER
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:

@@ -33,11 +33,11 @@ RECORDS = (
         "trades.parquet",
         "prices.parquet",
         "equity.parquet",
-        "lives.parquet",
+        "lives.npz",
     ),
 )
 """What most runs have."""
-_RECORD = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet)|tensorboard/events\.[A-Za-z0-9_.-]+")
+_RECORD = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet|npz)|tensorboard/events\.[A-Za-z0-9_.-]+")
 Say = Callable[[str], None]
 
 

@@ -4,14 +4,13 @@ A text is escaped where it is put into the page, whoever it comes from. A sectio
 `markupsafe.Markup` marks as markup of the recipe's own.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from flatwater.description import Description, measured_numbers
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.headline import GRAVE, headline
 from flatwater.reports.chart import Chart, Grid
-from flatwater.rundir.statements import GRAVE, headline
 from flatwater.units import short_bytes
 
 
@@ -128,26 +127,6 @@ class Tile(NamedTuple):
     below: str = ""
     kind: str = ""
     """`good`, `bad` or empty."""
-
-
-def missing(what: str, file: str, state: str, when: str = "at the end of a run") -> Paragraph:
-    """Why there is nothing to show: a file of a run in this state is not there."""
-    states = {"training": "This run is in training.", "stopped": "This run was stopped; it can be resumed."}
-    why = states.get(state, "This run was trained by a version that wrote none, or the file was removed.")
-    return Paragraph((f"There is no {what} here: ", Piece(file), f" is written {when}. {why}"), "missing")
-
-
-def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:
-    """A row for each that was compared, a column for each number that one of them has; blank where it has not."""
-    measured = measured_numbers(recipe, result)
-    rows = [
-        (
-            who,
-            *(number.write(row[number.key]) if row.get(number.key) is not None else "" for number in measured),
-        )
-        for who, row in result[recipe.players].items()
-    ]
-    return Table((recipe.players.removesuffix("s"), *(number.title for number in measured)), rows)
 
 
 def finding_cards(found: Iterable[tuple[Finding, str]]) -> Cards:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from flatwater.description import Description
 from flatwater.metrics.jsonl import known
-from flatwater.reports.blocks import Block, Heading, Paragraph, missing, result_table
+from flatwater.reports.blocks import Block, Heading, Paragraph
 from flatwater.reports.chart import Axis, Bars, Chart, Line, Picture, round_axis
 from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing, result_table
 
 JUDGED = "--champion"
 """The curve and the row that a run is judged by."""

@@ -7,8 +7,9 @@ written into the run's folder as data (`sections.json`) while the run trained, b
 import json
 from collections.abc import Iterable, Mapping
 
+from flatwater.plugins import load, rows
 from flatwater.printable import shown
-from flatwater.recipe import Recipe, find_shipped
+from flatwater.recipe import Recipe, find_installed
 from flatwater.regular import read_regular
 from flatwater.reports.blocks import Block, Paragraph, Piece
 from flatwater.reports.chart import Picture
@@ -26,14 +27,27 @@ MOST_PARTS, MOST_TITLE = 32, 80
 REMEDY = "`flatwater resume` of the run writes them anew."
 
 
-def own_parts(run: RunRecords) -> Mapping[str, Iterable[Block]]:
+def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
     """The parts of the recipe: title -> blocks."""
-    shipped = find_shipped(run.recipe.name)
+    shipped = find_installed(run.recipe.name)
     if shipped is not None:
-        return shipped.sections(run)
+        return dict(shipped.sections(run))
     if not run.recipe.own_parts:
-        return course_sections(run)
-    return _written_parts(RunFolder(run.path)) or course_sections(run)
+        return dict(course_sections(run))
+    return dict(_written_parts(RunFolder(run.path)) or course_sections(run))
+
+
+def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
+    """The parts that installed packages add to the page of any run, of which a broken one says so in its place."""
+    found: dict[str, Iterable[Block]] = {}
+    for name, where in rows("sections").items():
+        try:
+            parts: Mapping[str, Iterable[Block]] = load(where)(run)
+            found |= {title: list(blocks) for title, blocks in parts.items()}
+        except Exception as fault:  # noqa: BLE001  (the edge to other people's packages: the page is drawn without it)
+            said = f"{type(fault).__name__}: {fault}"
+            found[name] = [Paragraph((Piece(where), f" cannot draw this part: {said}"), "missing")]
+    return found
 
 
 def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
@@ -65,7 +79,7 @@ def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
         run: its records.
         recipe: that has just trained it; None where it is only read.
     """
-    known = find_shipped(run.recipe.name) if recipe is None else recipe
+    known = find_installed(run.recipe.name) if recipe is None else recipe
     return course_picture(run) if known is None else known.picture(run)
 
 

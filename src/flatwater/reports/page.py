@@ -8,6 +8,7 @@ from typing import Any
 
 from flatwater.description import Description
 from flatwater.forms import fill_form, write_value
+from flatwater.memory.diagnose.headline import GRAVE
 from flatwater.reports.blocks import (
     Block,
     Folded,
@@ -19,7 +20,6 @@ from flatwater.reports.blocks import (
     Table,
     Tile,
     finding_cards,
-    missing,
 )
 from flatwater.reports.document import document
 from flatwater.reports.memory_charts import (
@@ -32,9 +32,10 @@ from flatwater.reports.memory_charts import (
     transients_chart,
     unaccounted_chart,
 )
-from flatwater.reports.own_parts import own_parts
+from flatwater.reports.own_parts import installed_parts, own_parts
 from flatwater.reports.records import RunRecords
-from flatwater.rundir.statements import DEPTH, GRAVE, LedgerLine, WorkerLine, held_against
+from flatwater.reports.result_blocks import missing
+from flatwater.rundir.statements import DEPTH, LedgerLine, WorkerLine, held_against
 from flatwater.units import format_bytes, format_duration, short_bytes
 
 ROUNDS_OF_PACE = 8
@@ -61,8 +62,8 @@ def page(run: RunRecords) -> str:
 
 
 def sections(run: RunRecords) -> list[Section]:
-    """All parts of the page: those of the recipe, then those of `PARTS`. One that has nothing to show says why."""
-    own = {title: list(blocks) for title, blocks in own_parts(run).items()}
+    """All parts of the page, of the recipe and of installed packages first. One with nothing to show says why."""
+    own = {title: list(blocks) for title, blocks in (own_parts(run) | installed_parts(run)).items()}
     return [Section(title=title, blocks=blocks) for title, blocks in own.items()] + [
         Section(title=title, blocks=list(part(run))) for title, part in PARTS.items()
     ]

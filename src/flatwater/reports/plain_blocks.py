@@ -17,10 +17,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from markupsafe import Markup
 
 from flatwater.forms import is_specification
-from flatwater.metrics.jsonl import is_number
 from flatwater.printable import printable, shown
 from flatwater.reports.blocks import Block, Card, Cards, Folded, Heading, Lines, Listing, Paragraph, Piece, Table
 from flatwater.reports.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Spans
+from flatwater.storage.content import is_number
 
 NAME, DATE = "is", "date"
 KINDS: Mapping[str, type] = {

@@ -6,7 +6,7 @@ A file that is not there (an older run, a run in training) leaves its field empt
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import Manifest
@@ -14,7 +14,7 @@ from flatwater.description import Description
 from flatwater.imported import importing_only_ours
 from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.planner import Plan
-from flatwater.metrics.jsonl import columns_of, is_number
+from flatwater.metrics.jsonl import columns_of
 from flatwater.metrics.lines import Tail, read_appended_, read_records
 from flatwater.recipe import rounds_of
 from flatwater.regular import read_regular
@@ -23,7 +23,7 @@ from flatwater.rundir.description import MOST_SETTINGS, read_description, read_s
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import state_of
-from flatwater.rundir.results import EQUITY, LIVES, PRICES, TRADES, read_result, read_table
+from flatwater.rundir.results import read_result
 from flatwater.rundir.statements import (
     AlarmKind,
     LedgerLine,
@@ -33,9 +33,7 @@ from flatwater.rundir.statements import (
     newest,
     read_plan,
 )
-
-if TYPE_CHECKING:  # a run in training reads its records too, and holds no table library
-    import polars as pl
+from flatwater.storage.content import is_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +61,8 @@ class RunRecords:
     findings: list[tuple[int, Finding]]
     alarms: list[AlarmKind]
     result: dict[str, Any] | None
-    equity: "pl.DataFrame | None"
     holdout: dict[str, Any] | None
     """The result on the holdout, of the last look."""
-    holdout_equity: "pl.DataFrame | None"
-    trades: "pl.DataFrame | None"
-    prices: "pl.DataFrame | None"
-    """A date, and the closes of some of the traded instruments."""
-    lives: "pl.DataFrame | None"
-    """What became of each slot of growing networks, step by step."""
     checkpoints: list[Manifest]
     doubts: list[str] = field(default_factory=list)
     """Why it cannot be resumed bit for bit; empty where it can."""
@@ -110,12 +101,7 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
         findings=newest(finding_of(record, folder.findings) for record in read_appended_(Tail(folder.findings))),
         alarms=kinds_of_alarms(read_appended_(Tail(folder.alarms)), folder.alarms),
         result=read_result(folder.result, recipe),
-        equity=read_table(folder.equity, EQUITY),
         holdout=read_result(folder.holdout, recipe),
-        holdout_equity=read_table(folder.holdout_equity, EQUITY),
-        trades=read_table(folder.trades, TRADES),
-        prices=read_table(folder.prices, PRICES),
-        lives=read_table(folder.lives, LIVES),
         checkpoints=_checkpoints(folder),
         doubts=read_doubts(folder),
     )

@@ -8,7 +8,7 @@ from flatwater.config.toml import read_toml
 from flatwater.description import MOST_BYTES, Description, describe, parse_description
 from flatwater.errors import ConfigError, RunError
 from flatwater.printable import shown
-from flatwater.recipe import Recipe, find_shipped
+from flatwater.recipe import Recipe, find_installed
 from flatwater.regular import read_regular
 from flatwater.rundir.layout import RunFolder
 from flatwater.storage.directory import write_object
@@ -51,7 +51,7 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
     name = settings.get("trainer", "erl")
     if not isinstance(name, str):
         raise ConfigError(f"{folder.config}: trainer = {shown(name)}: must be a text, the name of a recipe")
-    if (shipped := find_shipped(name)) is not None:
+    if (shipped := find_installed(name)) is not None:
         return describe(shipped, settings)
     try:
         found = parse_description(read_regular(folder.description, MOST_BYTES, follow=False))

@@ -9,57 +9,22 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
 from flatwater.errors import FlatwaterError
-from flatwater.metrics.jsonl import plain
+from flatwater.events.event import Event, Kind, Listener
 from flatwater.printable import printable
 from flatwater.regular import append_regular
 from flatwater.streams import lasting
 
-Kind = Literal["start", "round", "alarm", "finding", "saved", "signal", "budget", "note", "end", "failure"]
 KIND_WIDTH = 7
 MOST_LINE = 2_000
 """Characters of a line in run.log."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """One thing that happened."""
-
-    kind: Kind
-    line: str
-    """What a person reads."""
-    values: dict[str, Any]
-    """What a program reads: plain values, of which JSON is made."""
-    time: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    @property
-    def stamp(self) -> str:
-        """When, to the second: `2026-11-24T01:22:35Z`."""
-        return f"{self.time:%Y-%m-%dT%H:%M:%SZ}"
-
-    def to_json(self) -> dict[str, Any]:
-        """As `--json` prints it, and as a command gets it; numbers that are not finite are null."""
-        found = plain({"time": self.stamp, "event": self.kind, "line": self.line} | self.values)
-        assert isinstance(found, dict)  # noqa: S101  (a mapping stays one)
-        return found
-
-
-class Listener(Protocol):
-    """Is told of each event."""
-
-    def hear(self, event: Event) -> None:
-        """Take it in; never raises, and never keeps the run waiting."""
-
-    def close(self) -> None:
-        """The run is over, however it ended."""
 
 
 @dataclass

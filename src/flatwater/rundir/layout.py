@@ -70,20 +70,8 @@ class RunFolder(Folder):
     """Where the run is mirrored, and its identity there."""
     result = File("result.json")
     """What was trained against the baselines."""
-    trades = File("trades.parquet")
-    """The champion's trades on the validation days."""
-    equity = File("equity.parquet")
-    """Equity of the champion and the baselines on the validation days."""
-    prices = File("prices.parquet")
-    """Closes of the instruments that the champion traded most, on the validation days."""
     holdout = File("holdout.json")
     """What was trained against the baselines on the holdout, which nothing was chosen on."""
-    holdout_trades = File("holdout_trades.parquet")
-    """The champion's trades on the holdout days."""
-    holdout_equity = File("holdout_equity.parquet")
-    """The equity curves of these days."""
-    lives = File("lives.parquet")
-    """What became of each slot in the held-out episodes of a run of growing networks."""
     picture = File("result.png")
     """The run in one picture."""
     looks = File("holdout_looks.jsonl")

@@ -15,7 +15,6 @@ from typing import Any
 from flatwater.description import Description
 from flatwater.errors import ConfigError, FlatwaterError, RunError
 from flatwater.imported import importing_only_ours
-from flatwater.metrics.jsonl import is_number
 from flatwater.metrics.tail import read_last
 from flatwater.printable import printable, shown
 from flatwater.recipe import rounds_of
@@ -24,6 +23,7 @@ from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import read_result
+from flatwater.storage.content import is_number
 
 MOST_RESULT = 4 << 20
 """Bytes of a result.json that a list reads."""

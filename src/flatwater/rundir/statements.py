@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.errors import RunError
-from flatwater.memory.diagnose.finding import Finding, Verdict
+from flatwater.memory.diagnose.finding import Finding
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, grouped
 from flatwater.printable import shown
 from flatwater.regular import read_regular
 from flatwater.storage.content import parse_json
-from flatwater.units import format_bytes
 
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
 OTHERS, NUMBERS = "other owners", "single numbers"
@@ -286,21 +285,6 @@ NUMBER_BYTES = 8
 """Owners of at most that many bytes are not listed in the ledger."""
 
 
-HEADLINES: dict[Verdict, str] = {
-    "leak": "{grows} by {rate}, and nothing ends it",
-    "filling": "{owner} {is_} filling by {rate}",
-    "retention": "The allocator keeps {rate} that the program has freed",
-    "backlog": "{owner} {takes} in more than is taken out: {rate} stay",
-    "cache": "The cache {owner} grows by {rate}",
-    "mapped": "Pages of mapped files come in: {rate}",
-    "native": "Native memory grows by {rate}, and no object of the program explains it",
-    "slowdown": "{what}",
-}
-
-GRAVE: frozenset[Verdict] = frozenset({"leak", "backlog", "native", "slowdown"})
-"""Verdicts that end badly if nobody acts; the others are told so that nobody takes them for a leak."""
-
-
 def finding_of(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
     """A line of `findings.jsonl`: the round in which it was found, and the finding.
 
@@ -319,16 +303,3 @@ def finding_of(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
 def newest(found: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
     """Each finding once, with the numbers told last: a later line may have the same fingerprint."""
     return list({finding.fingerprint: (round_, finding) for round_, finding in found}.values())
-
-
-def headline(finding: Finding) -> str:
-    """What grows and by how much, in one sentence without its full stop."""
-    rate = f"{format_bytes(finding.bytes_per_step)} {'an' if finding.unit[0] in 'aeiou' else 'a'} {finding.unit}"
-    return HEADLINES[finding.verdict].format(
-        owner=finding.owner,
-        grows=finding.grows,
-        is_=finding.verb("is", "are"),
-        takes=finding.verb("takes", "take"),
-        rate=rate,
-        what=finding.what,
-    )

@@ -66,7 +66,8 @@ def _evaluate(
     say(said)
     found = composed.write_holdout(folder)
     if is_url(run):
-        for file in (folder.holdout_equity, folder.holdout_trades, folder.holdout):
+        left = [file for file in sorted(folder.root.glob("holdout*")) if file not in {folder.holdout, folder.looks}]
+        for file in (*left, folder.holdout):  # the result last, so that who finds it finds the others
             if file.is_file():
                 send_back(str(run), folder, file)
     return found

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flatwater.border import own_place
-from flatwater.recipe import RECIPES, SECTIONS, Recipe, later
+from flatwater.recipe import SECTIONS, Recipe, later, recipe_names
 from flatwater.rundir.layout import RunFolder
 
 SECONDS = 60.0
@@ -34,8 +34,8 @@ class OwnParts:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to write: recipes that ship, and those without parts, are shown without."""
-        return self.recipe.name not in RECIPES and self.recipe.sections is not SECTIONS
+        """Whether there is anything to write: readers find installed recipes themselves, and some have no parts."""
+        return self.recipe.name not in recipe_names() and self.recipe.sections is not SECTIONS
 
     def settled_(self) -> None:
         """Write them where that is due, after a round."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from flatwater.errors import ConfigError, MemoryLimitError
+from flatwater.events.command import check_command
 from flatwater.memory.planner import Plan, grouped, told
 from flatwater.memory.probes.fork import driver_beside, in_fork
 from flatwater.memory.probes.limit import limits
@@ -22,7 +23,6 @@ from flatwater.mirror.opening import names_at
 from flatwater.mirror.uploader import OWNER
 from flatwater.recipe import recipe_for
 from flatwater.runs.config import RunConfig
-from flatwater.runs.event_command import check_command
 from flatwater.runs.trackers import check_trackers
 from flatwater.storage.sending import QUEUE_BYTES
 from flatwater.units import format_bytes, parse_bytes

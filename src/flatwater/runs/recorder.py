@@ -15,20 +15,21 @@ from rich.text import Text
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.writer import save_checkpoint
+from flatwater.events.background import Sink
 from flatwater.memory.diagnose.finding import Finding
+from flatwater.memory.diagnose.headline import headline
 from flatwater.memory.ledger import Effort
 from flatwater.memory.probes.mappings import footprint, peak_bytes, reset_peak
 from flatwater.metrics.alarms import Alarm, above_formula, by_kind, news_, tell, waiting_threads
 from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
-from flatwater.metrics.sinks import Sink, write_all
+from flatwater.metrics.sinks import write_all
 from flatwater.mirror.opening import MirrorLike
 from flatwater.recipe import recipe_for
 from flatwater.rundir.doubts import write_doubts
 from flatwater.rundir.events import Voice
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.statements import headline
 from flatwater.runs.contract import Contract, farewell, in_words, metrics_of
 from flatwater.runs.fingerprint import arithmetic, facts, machines_of, sources, versions
 from flatwater.runs.machine import release_freed_memory

@@ -14,6 +14,8 @@ from flatwater.checkpoints.manifest import JSON, Manifest, differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.errors import CheckpointError, ConfigError, RunError
+from flatwater.events.command import EventCommand, check_command
+from flatwater.events.event import Listener
 from flatwater.forms import counted
 from flatwater.memory.planner import in_short
 from flatwater.metrics.console import ConsoleTable
@@ -23,9 +25,8 @@ from flatwater.recipe import Recipe, recipe_for, recipe_of
 from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.description import write_description
 from flatwater.rundir.doubts import read_doubts
-from flatwater.rundir.events import Listener, RunLog, Voice
+from flatwater.rundir.events import RunLog, Voice
 from flatwater.rundir.layout import RunFolder, create_folder, locked, open_folder, recorded_rounds, write_config
-from flatwater.runs.event_command import EventCommand, check_command
 from flatwater.runs.fingerprint import changed_sources, changes, facts, versions
 from flatwater.runs.machine import frozen, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_settings

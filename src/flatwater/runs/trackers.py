@@ -8,8 +8,10 @@ from typing import Any, Protocol, cast, runtime_checkable
 from flatwater.config.convert import did_you_mean
 from flatwater.config.toml import to_mapping
 from flatwater.errors import ConfigError
+from flatwater.events.background import BackgroundSink, Say, Sink
 from flatwater.imported import find_object
-from flatwater.metrics.sinks import BackgroundSink, Say, Sink, TrackedRun
+from flatwater.metrics.sinks import TrackedRun
+from flatwater.plugins import faults, rows
 from flatwater.printable import shown
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig
@@ -36,19 +38,21 @@ def find_tracker(name: str) -> Tracker:
     """The tracker of a name.
 
     Args:
-        name: one of `TRACKERS`, or `package.module:Class`.
+        name: one of `TRACKERS`, one that an installed package has (`plugins.py`), or `package.module:Class`.
 
     Raises:
         ConfigError: there is none, or it is no tracker.
     """
     if name in TRACKERS:
         return TRACKERS[name]
+    where = rows("trackers").get(name, name)
     given, wanted = f"trackers: {shown(name)}", f"{', '.join(TRACKERS)}, or package.module:Class of one of yours"
     if name.lower() in {"none", "off", "no", "false", ""}:
         raise ConfigError(f"{given}: there is no such tracker. `--trackers` with no name behind it switches them off.")
-    if ":" not in name:
-        raise ConfigError(f"{given}: there is no such tracker.{did_you_mean(name, list(TRACKERS))} There is {wanted}.")
-    found = find_object(name, given=given, wanted=wanted)
+    if ":" not in where:
+        near = did_you_mean(name, [*TRACKERS, *rows("trackers")])
+        raise ConfigError(f"{given}: there is no such tracker.{near} There is {wanted}.{faults('trackers')}")
+    found = find_object(where, given=given, wanted=wanted)
     if not isinstance(found, type) or not issubclass(found, _Tracks):
         raise ConfigError(f"{given} is no tracker: wanted is a class with write(round, metrics) and close()")
     build = cast("Callable[[TrackedRun], Sink]", found)

@@ -20,7 +20,7 @@ from flatwater.config.toml import from_mapping, read_toml
 from flatwater.errors import ConfigError, TrustError
 from flatwater.imported import SHIPPED, Permit, is_trusted
 from flatwater.printable import shown
-from flatwater.recipe import RECIPES, find_recipe
+from flatwater.recipe import find_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.begun import RECORD, is_begun, note_begun
 from flatwater.runs.config import RunConfig
@@ -149,7 +149,7 @@ def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode
 def _class_of(settings: Mapping[str, Any]) -> type[Any]:
     """The class that settings are read into; of a recipe that is somebody's, what all have."""
     name = settings.get("trainer", "erl")
-    known = isinstance(name, str) and name in RECIPES
+    known = isinstance(name, str) and name in recipe_names()
     return find_recipe(name, SHIPPED).config if known else RunConfig
 
 

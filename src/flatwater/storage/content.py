@@ -5,12 +5,15 @@ dataclasses, or msgspec's own where they say more than a type.
 """
 
 import json
+from collections.abc import Mapping
+from math import isfinite
 from typing import Any, TypeVar
 
 MOST_BYTES = 64 << 20
 """Of a text."""
 MOST_DEPTH = 64
 """Brackets inside brackets."""
+MOST_NUMBER = 1.7e308
 T = TypeVar("T")
 
 
@@ -63,3 +66,19 @@ def convert_to(content: object, kind: type[T]) -> T:
     import msgspec  # noqa: PLC0415  (in the extra `train`; what only writes does without it)
 
     return msgspec.convert(content, kind, strict=True)
+
+
+def plain(value: object) -> object:
+    """The value for JSON: null for what is not finite, lists for tuples."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    return value
+
+
+def is_number(value: object) -> bool:
+    """Whether a value can be drawn and counted with: JSON knows numbers that no float holds."""
+    return isinstance(value, int | float) and -MOST_NUMBER <= value <= MOST_NUMBER

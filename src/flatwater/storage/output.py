@@ -70,7 +70,7 @@ def table_kind(name: str, columns: Iterable[str]) -> Kind:
 _RUN = re.compile(rb"^trainer\s*=", re.MULTILINE)
 _RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", "plan.json", ".lock")
 _OWN_FOLDERS = {"checkpoints", "tensorboard", "profile", "wandb", "logs"}
-_OWN_SUFFIXES = {"", ".toml", ".json", ".jsonl", ".parquet", ".log", ".txt", ".db", ".png", ".gz"}
+_OWN_SUFFIXES = {"", ".toml", ".json", ".jsonl", ".parquet", ".npz", ".log", ".txt", ".db", ".png", ".gz"}
 _OWN_PAGE = "report.html"
 _DEEPEST = 3
 """Folders between a study and a file of a run's."""

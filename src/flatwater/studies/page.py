@@ -1,7 +1,8 @@
 """`report.html` and `study.png` of a study: what all its folds show together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -11,7 +12,17 @@ from flatwater.recipes.erl.sections import colour_of
 from flatwater.reports.blocks import Block, Paragraph, Piece, Section, Table, Tile
 from flatwater.reports.chart import MOST_POINTS, Axis, Bars, Chart, Line, Picture
 from flatwater.reports.document import document
-from flatwater.studies.records import StudyRecords, calendar_of_study, fold_rows, percent, plain, seed_rows, trader_rows
+from flatwater.studies.records import (
+    StudyFolder,
+    StudyRecords,
+    calendar_of_study,
+    fold_rows,
+    percent,
+    plain,
+    read_study,
+    seed_rows,
+    trader_rows,
+)
 
 
 def study_page(study: StudyRecords) -> str:
@@ -32,6 +43,11 @@ def study_page(study: StudyRecords) -> str:
         sections=sections,
         footer=f"Written by Flatwater, {study.read_at:%Y-%m-%d %H:%M %Z}.",
     )
+
+
+def report_of(path: Path) -> tuple[Path, Callable[[], str]]:
+    """Where `flatwater report` writes the page of a study, and what makes it."""
+    return StudyFolder(path).report, lambda: study_page(read_study(path))
 
 
 def study_picture(study: StudyRecords) -> Picture:

@@ -28,8 +28,9 @@ from flatwater.recipes.erl.comparison import (
     simple_rules,
 )
 from flatwater.recipes.erl.recipe import ERL
+from flatwater.recipes.erl.tables import EQUITY, TraderFolder, read_table
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.results import EQUITY, read_result, read_table
+from flatwater.rundir.results import read_result
 from flatwater.studies.config import StudyConfig
 from flatwater.studies.deflated import Deflated, deflated_sharpe
 from flatwater.studies.records import StudyFolder
@@ -105,7 +106,8 @@ def tested(folder: RunFolder, seed: int) -> Tested | None:
     Raises:
         RunError: a file is damaged.
     """
-    result, equity = read_result(folder.holdout, ERL), read_table(folder.holdout_equity, EQUITY)
+    curves = TraderFolder.of(folder).holdout_equity
+    result, equity = read_result(folder.holdout, ERL), read_table(curves, EQUITY)
     if result is None or equity is None:
         return None
     chance, rows = result.get("chance"), result[ERL.players]
@@ -114,7 +116,7 @@ def tested(folder: RunFolder, seed: int) -> Tested | None:
     if not whole or any(type(result.get(name)) is not kind for name, kind in wanted.items()):
         raise RunError(f"{folder.holdout}: is damaged. Remove it, and go on with the study: the days are played again.")
     if {CHAMPION, EQUAL_WEIGHT, *rows} - {*equity.columns} or not len(equity):
-        raise RunError(f"{folder.holdout_equity}: has not every trader of {folder.holdout.name}. Remove both.")
+        raise RunError(f"{curves}: has not every trader of {folder.holdout.name}. Remove both.")
     return Tested(seed=seed, result=result, equity=equity)
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import polars as pl
 
 from flatwater.errors import RunError
-from flatwater.metrics.jsonl import is_number
 from flatwater.panel.calendar import DAILY, Calendar, calendar_of_year
 from flatwater.printable import shown
+from flatwater.recipes.erl.tables import EQUITY, read_table
 from flatwater.regular import RESULT_BYTES, read_regular
 from flatwater.rundir.layout import File, Folder, RunFolder
-from flatwater.rundir.results import EQUITY, read_table
-from flatwater.storage.content import parse_json
+from flatwater.storage.content import is_number, parse_json
 
 
 class StudyFolder(Folder):

@@ -208,7 +208,7 @@ def outcome_line(member: Member, ending: Ending) -> str:
 
 def write_study(found: Opened, members: Sequence[Member], failed: Mapping[str, str]) -> dict[str, Any]:
     """Pool what has been tested; write study.json, and the equity where a fold is complete."""
-    from flatwater.rundir.results import write_frame  # noqa: PLC0415
+    from flatwater.recipes.erl.tables import write_frame  # noqa: PLC0415
     from flatwater.studies.pooling import as_json, equity_frame, pool  # noqa: PLC0415  (torch: runs end first)
 
     folder, setup = found.folder, found.setup

@@ -5,7 +5,7 @@ from typing import Any, cast
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from flatwater.metrics.jsonl import plain
+from flatwater.storage.content import plain
 from flatwater.tui import panels
 from flatwater.tui.follow import Followed, seconds_left
 

@@ -9,21 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from flatwater.forms import counted
+from flatwater.memory.diagnose.headline import GRAVE, headline
 from flatwater.memory.planner import grouped
 from flatwater.metrics.figures import LONG, short_duration, short_number, short_seconds
-from flatwater.rundir.statements import (
-    BASE,
-    DEPTH,
-    FILES,
-    GRAVE,
-    REST,
-    SLACK,
-    LedgerLine,
-    headline,
-    listed,
-    parts,
-    rate,
-)
+from flatwater.rundir.statements import BASE, DEPTH, FILES, REST, SLACK, LedgerLine, listed, parts, rate
 from flatwater.tui.follow import Followed, seconds_left
 from flatwater.units import format_bytes, short_bytes
 

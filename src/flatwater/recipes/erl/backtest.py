@@ -17,8 +17,8 @@ from flatwater.panel.splits import Days, Splits
 from flatwater.printable import shown
 from flatwater.recipes.erl.result import equity_frame, score_as_json, write_json
 from flatwater.recipes.erl.score import Contest, score_champion
+from flatwater.recipes.erl.tables import write_frame
 from flatwater.rundir.looks import log_look
-from flatwater.rundir.results import write_frame
 from flatwater.storage.output import own_folder
 from flatwater.trainers.erl.setup import build_setup
 

@@ -73,4 +73,6 @@ ERL = Recipe(
     trained_on=lambda settings: str(settings.get("panel") or "the panel that comes with Flatwater"),
     picture=later("flatwater.recipes.erl.sections:trading_picture"),
     sections=later("flatwater.recipes.erl.sections:trading_sections"),
+    difference=later("flatwater.recipes.erl.beside:difference"),
+    comparison=later("flatwater.recipes.erl.beside:comparison_charts"),
 )

@@ -12,8 +12,8 @@ import polars as pl
 from flatwater.metrics.figures import finite
 from flatwater.panel.panel import Panel
 from flatwater.recipes.erl.score import Score
+from flatwater.recipes.erl.tables import TraderFolder, write_frame
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.results import write_frame
 from flatwater.runs.fingerprint import versions
 from flatwater.storage.directory import write_object
 from flatwater.trainers.erl.round import ErlTrainer
@@ -24,16 +24,18 @@ MOST_PRICES = 12
 
 def write_result(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
     """Write what a run leaves. Each file appears whole or not at all."""
-    write_frame(pl.DataFrame(score.trades), folder.trades)
-    write_frame(prices_frame(panel, score), folder.prices)
-    write_frame(equity_frame(panel, score), folder.equity)
+    tables = TraderFolder.of(folder)
+    write_frame(pl.DataFrame(score.trades), tables.trades)
+    write_frame(prices_frame(panel, score), tables.prices)
+    write_frame(equity_frame(panel, score), tables.equity)
     write_json(result, folder.result)
 
 
 def write_holdout(panel: Panel, score: Score, result: Mapping[str, Any], folder: RunFolder) -> None:
     """The same of the holdout days; a study pools them. holdout.json comes last, so that the others are there."""
-    write_frame(pl.DataFrame(score.trades), folder.holdout_trades)
-    write_frame(equity_frame(panel, score), folder.holdout_equity)
+    tables = TraderFolder.of(folder)
+    write_frame(pl.DataFrame(score.trades), tables.holdout_trades)
+    write_frame(equity_frame(panel, score), tables.holdout_equity)
     write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
 
 

@@ -19,7 +19,8 @@ from flatwater.recipes.erl.behaviour import (
     habits,
     regime_titles,
 )
-from flatwater.reports.blocks import Block, Folded, Paragraph, Table, missing, result_table
+from flatwater.recipes.erl.tables import EQUITY, PRICES, TRADES, TraderFolder, read_equity, read_table
+from flatwater.reports.blocks import Block, Folded, Paragraph, Table
 from flatwater.reports.chart import (
     MOST_POINTS,
     Axis,
@@ -37,6 +38,7 @@ from flatwater.reports.chart import (
 )
 from flatwater.reports.course import Metrics, Sections, holdout_blocks, shares
 from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing, result_table
 
 TRADERS = {
     "champion": "--champion",
@@ -80,8 +82,10 @@ def trading_sections(run: RunRecords) -> Sections:
 def trading_picture(run: RunRecords) -> Picture:
     """Equity against the baselines, the course of evolution, the champion's trades and what it follows."""
     result = run.result or {}
-    equity = [] if run.equity is None or not len(run.equity) else [equity_chart(run.equity, result["split"])]
-    trades = [] if run.trades is None else [trades_chart(run.trades)]
+    folder = TraderFolder(run.path)
+    curves, closed = read_equity(run.path), read_table(folder.trades, TRADES)
+    equity = [] if curves is None or not len(curves) else [equity_chart(curves, result["split"])]
+    trades = [] if closed is None else [trades_chart(closed)]
     looks = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
     rows = [[*equity, course_chart(run)], [*trades, *looks]]
     return [row for row in rows if row]
@@ -93,15 +97,16 @@ def trading(run: RunRecords) -> Iterator[Block]:
         yield missing("result", "result.json", run.state)
         return
     result = run.result
-    if run.equity is not None and len(run.equity):
-        yield equity_chart(run.equity, result["split"])
+    equity, holdout = read_equity(run.path), read_table(TraderFolder(run.path).holdout_equity, EQUITY)
+    if equity is not None and len(equity):
+        yield equity_chart(equity, result["split"])
     yield result_table(run.recipe, result)
     a_year = result.get("periods_per_year")  # a result of another version, or of another hand, may not say
     units = (calendar_of_year(a_year) if isinstance(a_year, int) and a_year > 0 else DAILY).units
     days = f"{result['first_day']} to {result['last_day']}, {result['days']} {units}"
     yield Paragraph(f"{days}. {result.get('verdict', '')} Note: {result['note']}.", "reading")
-    if run.holdout is not None and run.holdout_equity is not None and len(run.holdout_equity):
-        yield equity_chart(run.holdout_equity, "holdout")
+    if run.holdout is not None and holdout is not None and len(holdout):
+        yield equity_chart(holdout, "holdout")
     yield from holdout_blocks(run)
 
 
@@ -110,10 +115,12 @@ def behaviour(run: RunRecords) -> Iterator[Block]:
     if run.result is None:
         yield missing("result", "result.json", run.state)
         return
-    if run.trades is None or not len(run.trades):
+    folder = TraderFolder(run.path)
+    trades = read_table(folder.trades, TRADES)
+    if trades is None or not len(trades):
         yield Paragraph("The champion closed no trade on these days.", "missing")
     else:
-        yield from _deeds(run.trades, run.equity, run.prices)
+        yield from _deeds(trades, read_equity(run.path), read_table(folder.prices, PRICES))
     if run.result.get("effects"):
         yield effects_chart(run.result["effects"])
     if run.result.get("column_effects"):

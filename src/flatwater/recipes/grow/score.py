@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 
 from flatwater.envs.growing.baselines import BASELINES
@@ -14,8 +13,8 @@ from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
 from flatwater.envs.growing.stages import Stage
 from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
 from flatwater.metrics.figures import finite
+from flatwater.recipes.grow.lives import Lives, write_lives
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.results import write_frame
 from flatwater.runs.fingerprint import versions
 from flatwater.storage.directory import write_object
 from flatwater.trainers.grow.collect import noise_for
@@ -31,7 +30,7 @@ class Score:
     episodes: int
     players: Mapping[str, Mapping[str, float]]
     """Player -> named numbers."""
-    lives: Mapping[str, np.ndarray[Any, Any]]
+    lives: Lives
     """Columns of a table with a row for each player, episode and step: what was done, and where each slot is."""
 
 
@@ -121,13 +120,9 @@ def _mean(values: np.ndarray[Any, Any]) -> float:
 def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> None:
     """Play the held-out episodes and write the files. Each appears whole or not at all."""
     score = score_policy(trainer, FIRST_SEEDS["held-out"])
-    write_frame(pl.DataFrame({name: _series(column) for name, column in score.lives.items()}), folder.lives)
+    write_lives(folder.root, score.lives)
     result = as_json(trainer, score, "held-out", threads=threads)
     write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
-
-
-def _series(column: Any) -> pl.Series:  # noqa: ANN401  (a numpy array of one or two axes)
-    return pl.Series(column) if column.ndim == 1 else pl.Series(list(column))
 
 
 def as_json(trainer: GrowTrainer, score: Score, split: str, *, threads: int) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-import polars as pl
-
 from flatwater.forms import fill_form
-from flatwater.reports.blocks import Block, Paragraph, missing, result_table
+from flatwater.recipes.grow.lives import Lives, read_lives
+from flatwater.reports.blocks import Block, Paragraph
 from flatwater.reports.chart import Axis, Band, Bars, Chart, Grid, Line, Mark, Picture, Spans, round_axis
 from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, shares
 from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing, result_table
 
 PLAYERS = {"heuristic": "--buy-and-hold", "wait": "--equal-weight", "random": "--random"}
 OPERATIONS = {
@@ -47,8 +47,8 @@ def growth_sections(run: RunRecords) -> Sections:
 def growth_picture(run: RunRecords) -> Picture:
     """Returns over the batches, accuracies against the baselines, and what became of each slot."""
     above = [returns_chart(run), *([accuracy_chart(run.result)] if run.result is not None else [])]
-    lives = [] if run.lives is None or not len(run.lives) else [[lives_grid(run.lives)]]
-    return [above, *lives]
+    lives = read_lives(run.path)
+    return [above] if lives is None or not len(lives["player"]) else [above, [lives_grid(lives)]]
 
 
 def learning(run: RunRecords) -> Iterator[Block]:
@@ -70,8 +70,9 @@ def growth(run: RunRecords) -> Iterator[Block]:
     episodes = fill_form("{episodes} {split} {episodes:episode} of {steps} {steps:step}", run.result)
     yield Paragraph(f"{episodes}; seeds per episode. Note: {run.result['note']}.", "reading")
     yield from holdout_blocks(run)
-    if run.lives is not None and len(run.lives):
-        yield lives_grid(run.lives)
+    lives = read_lives(run.path)
+    if lives is not None and len(lives["player"]):
+        yield lives_grid(lives)
 
 
 def returns_chart(run: RunRecords) -> Chart:
@@ -124,28 +125,29 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
     )
 
 
-def lives_grid(table: pl.DataFrame) -> Grid:
+def lives_grid(table: Lives) -> Grid:
     """Each slot's life in the policy's first episodes."""
-    played, kinds = table.filter(pl.col("player") == "policy"), bool(table["impaired"].any())
-    seeds = played["env_seed"].unique(maintain_order=True).to_list()[:LIVES]
+    of_policy, kinds = table["player"] == "policy", bool(table["impaired"].any())
+    seeds = list(dict.fromkeys(table["env_seed"][of_policy].tolist()))[:LIVES]
+    episodes = [of_policy & (table["env_seed"] == seed) for seed in seeds]
     return Grid(
         title="What the policy grows",
         reading="An episode each: a row is a slot of the host, from its first step to its last; the line is the host's "
         "accuracy, 0 to 100 %." + " Capable hosts see 3 x 3 pixels, impaired ones single pixels." * kinds,
-        charts=[life(played.filter(pl.col("env_seed") == seed), kinds=kinds) for seed in seeds],
+        charts=[life({name: column[rows] for name, column in table.items()}, kinds=kinds) for rows in episodes],
         height=170 * (1 + (len(seeds) > LIVES // 2)),
     )
 
 
-def life(episode: pl.DataFrame, *, kinds: bool) -> Chart:
+def life(episode: Lives, *, kinds: bool) -> Chart:
     """One episode: its slots' stages by colour, and the host's accuracy.
 
     Args:
-        episode: rows in the order of steps, with `stage` (a list, one number a slot), `accuracy` and `impaired`.
+        episode: rows in the order of steps, with `stage` (one number a slot), `accuracy` and `impaired`.
         kinds: whether the run has impaired hosts.
     """
-    stages: list[list[int]] = episode["stage"].to_list()
-    accuracy: list[float] = episode["accuracy"].to_list()
+    stages: list[list[int]] = episode["stage"].tolist()
+    accuracy: list[float] = episode["accuracy"].tolist()
     slots, steps, names = len(stages[0]), len(stages), list(STAGES)
     stretches: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
     for slot in range(slots):

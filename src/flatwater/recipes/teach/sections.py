@@ -7,10 +7,11 @@ from typing import Any
 from flatwater.forms import fill_form
 from flatwater.metrics.jsonl import known
 from flatwater.recipe import ShownTable
-from flatwater.reports.blocks import Block, Heading, Paragraph, Table, missing, result_table
+from flatwater.reports.blocks import Block, Heading, Paragraph, Table
 from flatwater.reports.chart import Axis, Bars, Chart, Line, Picture, round_axis
 from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, shares
 from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing, result_table
 
 LEVELS = {"teacher": "--buy-and-hold", "random": "--random"}
 PARTS = {

@@ -3,7 +3,6 @@
 from dataclasses import field
 from typing import Annotated
 
-from flatwater.algorithms.config import LearnerConfig
 from flatwater.config.bounds import Bounds, Count, Seed
 from flatwater.config.declare import config
 from flatwater.envs.trading.config import TradingConfig
@@ -12,6 +11,7 @@ from flatwater.evolution.config import EvolutionConfig
 from flatwater.nets.config import NetConfig
 from flatwater.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
 from flatwater.replay.config import RowReplayConfig
+from flatwater.trainers.erl.learner import LearnerConfig
 
 
 @config(table="population")

@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from flatwater.errors import ConfigError
-from flatwater.metrics.sinks import BackgroundSink
+from flatwater.events.background import BackgroundSink
+from flatwater.events.event import Event
 from flatwater.printable import shown
-from flatwater.rundir.events import Event
 
 HEARD = frozenset({"end", "failure", "alarm", "finding", "budget"})
 """Events that the command is run for."""
